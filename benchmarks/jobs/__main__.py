@@ -61,7 +61,7 @@ def watched(name: str, job: Job, out: Path, seconds: float) -> Path:
 
 
 def row(name: str, job: Job, folder: Path, gain: float | None) -> tuple[str, bool]:
-    """What is said of a job beside what is true of it, as a row, and whether the first finding is right."""
+    """A job's verdict beside its truth, as a table row, and whether the first finding is right."""
     report = json.loads(whystall.render(whystall.analyze(folder), "json"))
     first = next((one for one in report["findings"] if one["severity"] in COUNTED), None)
     right = (first is None) if not job["causes"] else (first is not None and first["id"] in job["causes"])

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from whystall.analysis.kernel_classes import (
     KERNEL_CLASSES_GROUP,
     KernelClass,
@@ -27,6 +25,7 @@ from whystall.diagnosis.run_facts import RunFacts
 from whystall.disk import reading
 from whystall.errors import InputError
 from whystall.fleet import find_hangs, read_dumps
+from whystall.json_text import NotJsonError, parse_json
 from whystall.plugins import brought
 from whystall.report.hang_text import summarize
 from whystall.run_folder.description import command_line, read_document
@@ -119,10 +118,10 @@ def _experiments(path: Path, failures: list[str]) -> list[Experiment]:
     """The outcomes of a run's experiments; none where it made none, and a warning where they cannot be read."""
     try:
         with reading.opened(path) as file:
-            return msgspec.json.decode(file.read(_LARGEST_EXPERIMENTS), type=list[Experiment])
+            return parse_json(file.read(_LARGEST_EXPERIMENTS), type=list[Experiment])
     except FileNotFoundError:
         return []
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, NotJsonError) as error:
         failures.append(f"the outcomes of experiments in {path.name} cannot be read: {error}")
         return []
 

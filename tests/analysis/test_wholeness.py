@@ -164,14 +164,14 @@ def launching(*, kernels: Callable[[int], bool], captured: bool = False) -> Trac
     [
         (
             launching(kernels=lambda number: number % 3 > 0),
-            ["34 of 100 launches show no kernel: what they ran was not"],
+            ["34 of 100 launches have no kernel: these kernels were not recorded"],
         ),
-        (launching(kernels=lambda number: number < 40), ["60 of 100 launches show no kernel: the recording ended"]),
+        (launching(kernels=lambda number: number < 40), ["60 of 100 launches have no kernel: the recording ended"]),
         (launching(kernels=lambda number: number % 50 > 0), []),  # some launches are refused
         (launching(kernels=lambda _: False, captured=True), []),  # recorded into a graph, and not run
         (
             launching(kernels=lambda _: False),
-            ["100 launches and no device event: what the device did was not recorded"],
+            ["100 launches but no device event: the device was not recorded"],
         ),
     ],
 )
@@ -185,4 +185,4 @@ def test_annotations_alone_beside_a_device_are_no_job_on_a_cpu() -> None:
     device = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0}
     built = trace(deviceProperties=[device]).annotation("forward", at=0, lasts=1_000_000)
     (told,) = sentences(built)
-    assert told.startswith("annotations alone were recorded of a job on NVIDIA H100 80GB HBM3")
+    assert told.startswith("only annotations were recorded of a job on NVIDIA H100 80GB HBM3")

@@ -100,7 +100,7 @@ def test_a_report_is_named_first_and_priced_as_its_repair_was(name: str) -> None
 def test_numbers_of_a_report_keep_within_bounds(path: str) -> None:
     """A gain of the host within window / busy, shares within the whole, the floor below the ceiling, no failure."""
     report = report_of(path)
-    assert not [one for one in report.source.warnings if "error of whystall" in one]
+    assert not [one for one in report.source.warnings if "error in whystall" in one]
     for device in report.devices:
         assert 0 <= device.compute_ns <= device.busy_ns <= device.window_ns
         assert device.ledger.total_ns == device.window_ns
@@ -113,7 +113,7 @@ def test_numbers_of_a_report_keep_within_bounds(path: str) -> None:
         assert all(0 <= float(value) <= 1 for value in shares), finding.id
         if gain is not None and finding.severity != "info" and gain.method.startswith("replay"):
             saved = (gain.step_ns or 0) * (1 - 1 / gain.expected)
-            told = any(row.what.startswith("of the saving, by what waits") for row in finding.evidence)
+            told = any(row.what.startswith("saved beyond its own time") for row in finding.evidence)
             assert told or saved <= finding.attributed_ns_per_step * 1.06 + 1_000, finding.id
         if gain is None:
             continue

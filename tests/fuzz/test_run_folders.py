@@ -91,6 +91,17 @@ def test_an_odd_value_of_the_machine(key: str, tmp_path: Path, capsys: pytest.Ca
         assert outcomes(folder, capsys) == [], cell
 
 
+@pytest.mark.parametrize("nested", ["[" * 100_000, '{"a":' * 100_000])
+def test_nesting_without_end_is_no_bug(nested: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_folder(tmp_path / "run")
+    for name in ("experiments.json", "experiments.jsonl", *(file.name for file in HERE.iterdir())):
+        known = (folder / name).read_bytes() if (folder / name).exists() else b""
+        for content in (nested.encode(), known + b"\n" + nested.encode() + b"\n"):
+            (folder / name).write_bytes(content)
+            assert outcomes(folder, capsys) == [], name
+        (folder / name).write_bytes(known)
+
+
 @pytest.mark.parametrize("name", [SAMPLES, RANK, RUN, "experiments.json"])
 def test_any_run_folder_is_read_or_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = run_folder(tmp_path / "run")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from whystall.analysis.work_results import GivenRows
+from whystall.json_text import NotJsonError, parse_json
 from whystall.trace.columns import codes, distinct
 from whystall.trace.model import Trace
 
@@ -69,8 +69,8 @@ def _rows_and_weights(name: str, dims: str) -> tuple[int, tuple[int, ...]] | Non
     """How many rows a call is given, and the shape of its weights."""
     given, weighing = _OPERANDS[name]
     try:
-        shapes = msgspec.json.decode(dims, type=list[list[int] | int])
-    except msgspec.DecodeError:  # lists of tensors, or what is no shape
+        shapes = parse_json(dims, type=list[list[int] | int])
+    except NotJsonError:  # lists of tensors, or what is no shape
         return None
     if len(shapes) <= max(given, weighing):
         return None

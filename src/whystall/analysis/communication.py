@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.analysis.latency import line
 from whystall.analysis.meetings import Attendance
 from whystall.analysis.results import Collective
+from whystall.json_text import NotJsonError, parse_json
 from whystall.trace.collectives import HOST_LIBRARY, between_peers
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import rows_of
@@ -375,6 +375,6 @@ def _rank_list(text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text.encode(), type=list[int])
-    except msgspec.DecodeError:
+        return parse_json(text.encode(), type=list[int])
+    except NotJsonError:
         return None

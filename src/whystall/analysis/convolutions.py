@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.backward import forward_operator_of
 from whystall.analysis.operators import OperatorTree
+from whystall.json_text import parse_json
 from whystall.trace.columns import matching
 from whystall.trace.model import Trace
 
@@ -96,8 +97,8 @@ def _results(
 def _dims(text: str, place: int) -> str | None:
     """The dimensions of one argument as JSON; ``None`` where there are none."""
     try:
-        dims = json.loads(text)[place]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        dims = parse_json(text)[place]
+    except (ValueError, LookupError, TypeError):
         return None
     sizes = isinstance(dims, list) and dims and all(type(one) is int and one >= 0 for one in dims)
     return json.dumps(dims) if sizes else None

@@ -44,7 +44,7 @@ def parse_kernel_classes(text: str) -> KernelClasses:
     """The rules of a TOML file. Raises `InputError` naming the rule that is wrong."""
     try:
         entries = tomllib.loads(text).get("rule", [])
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"the kernel classes are not TOML: {error}") from None
     if not isinstance(entries, list):
         raise InputError("the kernel classes need a list of [[rule]] tables")

@@ -49,8 +49,8 @@ def gaps_of(trace: Trace) -> list[Gap]:
 
 
 UNSEEN_DEVICE: Final = (
-    "what the device did was not recorded: record with ProfilerActivity.CUDA where the driver lets CUPTI (or "
-    "roctracer) see it; whystall doctor says whether it does"
+    "the device was not recorded. Record with ProfilerActivity.CUDA; whystall doctor checks whether CUPTI or roctracer "
+    "works on this machine"
 )
 """What to do about a recording of a job on a device that shows nothing of the device."""
 
@@ -66,12 +66,12 @@ def _unseen_device(trace: Trace) -> Gap | None:
     """Launches, or a device among the properties, without one event of it: no job on a CPU."""
     launches = launches_without_device(trace)
     if launches:
-        return Gap((), f"{launches:,} launches and no device event: {UNSEEN_DEVICE}")
+        return Gap((), f"{launches:,} launches but no device event: {UNSEEN_DEVICE}")
     named = next((one.name for one in trace.metadata.devices if one.name), None)
     host_alone = trace.device_events.is_empty() and trace.operators.is_empty() and not trace.annotations.is_empty()
     if named is None or not host_alone:
         return None
-    return Gap((), f"annotations alone were recorded of a job on {named}: {UNSEEN_DEVICE}")
+    return Gap((), f"only annotations were recorded of a job on {named}: {UNSEEN_DEVICE}")
 
 
 def _unseen_kernels(trace: Trace) -> Gap | None:
@@ -95,11 +95,11 @@ def _unseen_kernels(trace: Trace) -> Gap | None:
     last = int(at[launches & seen].max()) if (launches & seen).any() else -1
     late = int((at[lost] > last).sum())
     if late >= _NEARLY_ALL * count:
-        return Gap((), f"{late:,} of {whole:,} launches show no kernel: the recording ended before these ran")
+        return Gap((), f"{late:,} of {whole:,} launches have no kernel: the recording ended before they ran")
     return Gap(
         (),
-        f"{count:,} of {whole:,} launches show no kernel: what they ran was not recorded, and the device was not idle "
-        "where it looks so",
+        f"{count:,} of {whole:,} launches have no kernel: these kernels were not recorded, and the device worked in "
+        "some of the time that looks idle",
     )
 
 

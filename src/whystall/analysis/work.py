@@ -6,7 +6,6 @@ so that nothing counts twice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -24,6 +23,7 @@ from whystall.cost.registry import cost_of
 from whystall.cost.result import Cost
 from whystall.cost.spec import Argument, TensorSpec, tensors
 from whystall.hardware.accelerators import Accelerator, Precision
+from whystall.json_text import parse_json
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
@@ -161,7 +161,7 @@ def _cost(operator: str, arguments: list[Argument], sizes: str | None) -> Cost |
     """The cost of a call, helped by ``sizes`` where its own record lacks the shape of its result or its first size."""
     if sizes is None:
         return cost_of(operator, arguments)
-    shape = tuple(json.loads(sizes))
+    shape = tuple(parse_json(sizes))
     if arguments[0] is None:
         return cost_of(operator, [list(shape), *arguments[1:]])
     return cost_of(operator, arguments, outputs=[TensorSpec(shape, _dtype(arguments) or UNKNOWN_DTYPE)])

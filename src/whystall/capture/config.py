@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from whystall.json_text import parse_json
+
 VARIABLE: Final = "WHYSTALL_CAPTURE"
 
 
@@ -86,5 +88,5 @@ def encode(config: CaptureConfig) -> str:
 
 
 def decode(value: str) -> CaptureConfig:
-    """The configuration of a watched process. Raises ``msgspec.MsgspecError`` when it is not one."""
-    return msgspec.json.decode(value, type=CaptureConfig)
+    """The configuration of a watched process. Raises ``NotJsonError`` when it is not one."""
+    return parse_json(value, type=CaptureConfig)

@@ -17,6 +17,7 @@ import msgspec
 from whystall._version import __version__
 from whystall.capture.config import Schedule
 from whystall.errors import UsageError
+from whystall.json_text import NotJsonError, parse_json
 from whystall.run_folder.claim import claim, occupied, started_s
 from whystall.run_folder.contents import read_run_folder
 from whystall.run_folder.description import RunDescription, encode, is_run, read_document
@@ -93,8 +94,8 @@ def _writers(folder: Path) -> list[int]:
 def _head(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            return msgspec.json.decode(file.readline(_HEAD_BYTES), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError):
+            return parse_json(file.readline(_HEAD_BYTES), type=dict[str, Any])
+    except (OSError, NotJsonError):
         return {}
 
 

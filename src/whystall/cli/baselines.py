@@ -66,7 +66,11 @@ def check_free(path: Path, *, force: bool) -> None:
     """Raises ``UsageError`` where a baseline would overwrite something: with ``force`` only another baseline is."""
     if not force and (path.is_symlink() or path.exists()):
         raise UsageError(f"{path} exists: add --force to replace it, or choose another name")
-    if obstacle(path, Over.OUR_OWN, _is_baseline) is not None:
+    try:
+        taken = obstacle(path, Over.OUR_OWN, _is_baseline) is not None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be replaced: {error}") from None
+    if taken:
         raise UsageError(f"{path} exists: it is no baseline: choose another name")
 
 

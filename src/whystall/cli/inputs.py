@@ -259,15 +259,14 @@ def _asks_otherwise(options: Namespace) -> str | None:
 
 
 def _read_report(path: Path) -> Report:
-    import msgspec
-
+    from whystall.json_text import NotJsonError
     from whystall.report import schema
 
     try:
         return schema.decode(content(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NotJsonError as error:
         raise InputError(f"{path} is no report that this whystall can read: {error}") from error
 
 

@@ -67,7 +67,7 @@ def _read(path: Path) -> dict[str, object]:
             content = tomllib.load(stream)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is no valid TOML: {error}") from error
     if path.name != PROJECT_FILE:
         return content

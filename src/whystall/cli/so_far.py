@@ -13,6 +13,7 @@ from typing import Final, Self
 
 import msgspec
 
+from whystall.json_text import NotJsonError, parse_json
 from whystall.run_folder.layout import description_name
 
 # A job that ends soon has its report soon; beside one that goes on the first verdict costs nothing that counts.
@@ -101,12 +102,12 @@ class SoFar:
         """The verdict on what has been recorded; ``None`` where it cannot be had, or is not wanted any more."""
         words = [sys.executable, "-m", "whystall", "analyze", str(self._folder), "--json", "--no-cache"]
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, NotJsonError):
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
                 words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
             priority = _LOWEST_PRIORITY if self._sure is None else _LOW_PRIORITY
             os.setpriority(os.PRIO_PROCESS, self._process.pid, priority)
             said, _ = self._process.communicate()
-            return msgspec.json.decode(said, type=_Report).verdict
+            return parse_json(said, type=_Report).verdict
         return None

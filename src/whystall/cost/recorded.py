@@ -7,12 +7,12 @@ the operator's schema, keyword-only ones included. A list of tensors has a list 
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from whystall.cost.registry import cost_of
 from whystall.cost.result import Cost
 from whystall.cost.spec import Argument, TensorSpec
+from whystall.json_text import parse_json
 
 DTYPES = {
     "float": "float32",
@@ -76,7 +76,7 @@ def parse(
             _argument(shape, str(_at(names, place) or ""), _at(texts, place), _at(steps, place))
             for place, shape in enumerate(shapes)
         ]
-    except (ValueError, RecursionError):
+    except ValueError:
         return None  # what stands there are no dimensions
 
 
@@ -84,8 +84,8 @@ def _list(text: str | None) -> list[Any] | None:
     if not text:
         return None
     try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
+        parsed = parse_json(text)
+    except ValueError:
         return None
     return parsed if isinstance(parsed, list) else None
 

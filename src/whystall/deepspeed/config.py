@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import msgspec
 
 from whystall.disk import reading
 from whystall.errors import InputError, UsageError
+from whystall.json_text import parse_json
 
 BLOCK = "flops_profiler"
 
@@ -44,7 +44,7 @@ def read_config(source: str | Path | Mapping[str, Any]) -> FlopsProfilerConfig:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        content = json.loads(reading.text(path))
+        content = parse_json(reading.text(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

@@ -49,6 +49,6 @@ def broken(case: Case, one: Weighed) -> str | None:
         return None
     claimed, limit = speedup(one.expected), speedup(min(most, MOST_SAVED))
     return (
-        f"the gain of {candidate.cause} came out as {claimed:.2f} times, and the devices' own work allows {limit:.2f} "
-        "at most: an error of whystall's, so the finding is left out"
+        f"whystall computed a gain of {claimed:.2f} for {candidate.cause}, but the devices' own work allows at most "
+        f"{limit:.2f}: this is an error in whystall, and the finding is left out"
     )

@@ -94,7 +94,7 @@ class Teller:
         more = saved - candidate.attributed_ns
         if not isinstance(candidate, Replayed) or more <= _ROUNDED * candidate.attributed_ns:
             return []
-        return [time("of the saving, by what waits for it or is done with it", more, per=per)]
+        return [time("saved beyond its own time, in work that waits for it", more, per=per)]
 
     def _step_ns(self, candidate: Valued) -> int:
         """The length of what a gain is of, as it is told."""

@@ -211,7 +211,7 @@ def _nothing_found(
         return f"{looked[0].upper()}{looked[1:]}, yet a core stands idle: operators use fewer threads than cores."
     if least > _MOST_UNSEEN:
         unseen = f"less than {percent(least)} of a step" if least < 1 else "less than a whole step"
-        return f"The recorded steps differ too much: a cause worth {unseen} would not be seen; record more of them."
+        return f"The recorded steps vary too much: a cause worth {unseen} would go unnoticed. Record more steps."
     if far is not None:
         return f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}."
     if unsure or least > _SMALL or not hot or any(one.times is None for one in hot):
@@ -299,7 +299,7 @@ def _sentence(device: Device, longer: float) -> str:
 def _of_host_alone(device: Device) -> str:
     """What was recorded of a job whose device was not."""
     computing = percent(_computing(device))
-    return f"The host runs operators {computing} of the time; what the device did was not recorded."
+    return f"The host runs operators {computing} of the time; the device was not recorded."
 
 
 def _shares(ledger: Ledger) -> dict[str, float]:

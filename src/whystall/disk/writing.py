@@ -165,13 +165,19 @@ def _attributes(path: Path) -> list[str]:
 
 
 def _pour(staged: Path, place: Path) -> None:
-    """Writes the new content into the old file itself."""
+    """Writes the new content into the old file itself; there is room for it before anything is lost."""
     raw = os.open(place, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(raw, "wb") as target, opened(staged) as source:
         if not stat.S_ISREG(os.fstat(raw).st_mode):
             raise OccupiedError(errno.EEXIST, f"is {kind_of(os.fstat(raw).st_mode)}", str(place))
-        target.truncate(0)
+        old, new = os.fstat(raw).st_size, os.fstat(source.fileno()).st_size
+        try:
+            os.posix_fallocate(raw, 0, max(new, 1))
+        except OSError:
+            target.truncate(old)
+            raise
         shutil.copyfileobj(source, target)
+        target.truncate(new)
 
 
 def append(path: Path, line: bytes) -> None:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-import msgspec
-
 from whystall.errors import InputError
 from whystall.fleet import plain_pickle
+from whystall.json_text import NotJsonError, parse_json
 from whystall.vocabulary.frames import Frame, owner
 
 __all__ = ["Dump", "Entry", "Group", "read_dump"]
@@ -93,8 +92,8 @@ def read_dump(data: bytes) -> Dump:
         body = plain_pickle.loads(data)
     else:
         try:
-            body = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            body = parse_json(data)
+        except NotJsonError as error:
             raise InputError(f"it is neither a pickle nor JSON: {error}") from error
     if not isinstance(body, dict) or len(_KEYS & body.keys()) < 2:
         raise InputError("it is no dump of PyTorch's flight recorder: none of its fields are there")

@@ -21,6 +21,7 @@ from whystall.disk.owned import is_own_file, make_private
 from whystall.disk.reading import content
 from whystall.disk.writing import Over, write
 from whystall.hardware.accelerators import PARTITION, PRECISIONS, Accelerator
+from whystall.json_text import parse_json
 
 SCHEMA: Final = "whystall.calibration/1"
 FOLDER: Final = "calibration"
@@ -120,7 +121,7 @@ def read_calibrations(folder: Path) -> tuple[list[Calibration], list[str]]:
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         try:
             found.append(_read(path))
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             problems.append(
                 f"the calibration {path.name} is ignored: {str(error)[:200]} (`whystall probe` writes it anew)"
             )
@@ -130,7 +131,7 @@ def read_calibrations(folder: Path) -> tuple[list[Calibration], list[str]]:
 def _read(path: Path) -> Calibration:
     if not is_own_file(path):
         raise ValueError("it is a link, or another user's")
-    return msgspec.json.decode(content(path, _LARGEST_FILE), type=Calibration)
+    return parse_json(content(path, _LARGEST_FILE), type=Calibration)
 
 
 def write_calibration(calibration: Calibration, folder: Path) -> Path:

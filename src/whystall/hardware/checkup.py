@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import platform
 import shutil
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from whystall.json_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,5 +203,5 @@ def ask_torch() -> Check:
     if answer.returncode != 0:
         last = answer.stderr.strip().splitlines()[-1:] or ["no message"]
         return Check(name, "warning", f"import failed: {last[0]}")
-    devices, activities = json.loads(answer.stdout.splitlines()[-1])
+    devices, activities = parse_json(answer.stdout.splitlines()[-1])
     return Check(name, "ok", f"devices: {', '.join(devices) or 'none'}; profiles: {', '.join(activities)}")

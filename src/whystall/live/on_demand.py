@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import socket
 import struct
@@ -24,6 +23,7 @@ from typing import Final
 
 from whystall.disk import reading
 from whystall.errors import InputError
+from whystall.json_text import parse_json
 
 USE_DAEMON: Final = "KINETO_USE_DAEMON"
 _SOCKET_FOLDER: Final = "KINETO_IPC_SOCKET_DIR"
@@ -169,5 +169,5 @@ def _is_whole(path: Path) -> bool:
         with reading.opened(path) as file:
             file.seek(-min(os.fstat(file.fileno()).st_size, _LONGEST_END), os.SEEK_END)
             end = file.read()
-        return end.rstrip().endswith(b"}") and isinstance(json.loads(reading.content(path)), dict)
+        return end.rstrip().endswith(b"}") and isinstance(parse_json(reading.content(path)), dict)
     return False

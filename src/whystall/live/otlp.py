@@ -6,7 +6,6 @@ Neither proxies nor redirects are followed: what is sent goes to the address tha
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from whystall.errors import UsageError
+from whystall.json_text import parse_json
 from whystall.report.names import clean
 
 SCHEME: Final = "otlp://"
@@ -118,7 +118,7 @@ class _Attempt:
 def _refused(status: int, body: bytes) -> str | None:
     """What an answer says that was not taken; ``None`` where all was."""
     try:
-        said: Any = json.loads(body)
+        said: Any = parse_json(body)
     except ValueError:
         said = None
     said = said if isinstance(said, dict) else {}

@@ -16,6 +16,7 @@ from typing import Final
 
 from whystall.errors import InputError
 from whystall.live.observation import ProcessUse, ThreadUse
+from whystall.run_folder.alive import DEAD
 
 _PROC: Final = Path("/proc")
 _EVERY_S: Final = 0.05
@@ -48,11 +49,8 @@ def require(pid: int, proc: Path = _PROC) -> None:
     """Raises `InputError` where no process has that number, or only what is left of one that has ended."""
     if not (proc / str(pid)).is_dir():
         raise InputError(f"there is no process {pid}")
-    try:
-        state = (proc / str(pid) / "stat").read_text("ascii", "replace").rpartition(")")[2].split()[:1]
-    except OSError:
-        return
-    if state in (["Z"], ["X"]):
+    told = _stat(proc / str(pid))
+    if told and told[0] in DEAD:
         raise InputError(
             f"process {pid} has ended and waits for its parent to take note (a zombie): nothing runs in it"
         )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from whystall.errors import InputError
+from whystall.json_text import parse_json
 from whystall.live.observation import Look, Stack
 from whystall.vocabulary.frames import Frame
 
@@ -76,7 +77,7 @@ def read_speedscope(path: Path) -> Stacks:
     """The stacks by process and thread, as py-spy names its profiles."""
     if path.stat().st_size > _MOST_BYTES:
         raise InputError("py-spy's stacks are larger than 256 MiB: watch for a shorter time")
-    told = json.loads(path.read_bytes())
+    told = parse_json(path.read_bytes())
     frames = [
         Frame(str(one["file"] or ""), int(one["line"] or 0), str(one["name"])) for one in told["shared"]["frames"]
     ]
@@ -99,7 +100,7 @@ def looks(program: str, pid: int, ended: Callable[[], bool]) -> Iterator[list[di
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_PATIENCE_S)  # noqa: S603 - as above
         if ran.returncode == 0:
             with contextlib.suppress(json.JSONDecodeError):
-                yield json.loads(ran.stdout)
+                yield parse_json(ran.stdout)
         time.sleep(max(_LOOK_EVERY_S - (time.monotonic() - begin), _LOOK_EVERY_S / 2))
 
 

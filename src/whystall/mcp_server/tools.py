@@ -23,6 +23,7 @@ from whystall._inputs import known_rules
 from whystall.diagnosis.catalogue import described
 from whystall.disk import reading
 from whystall.errors import InputError, UsageError
+from whystall.json_text import NotJsonError
 from whystall.mcp_server.folders import Folders, walk
 from whystall.report import schema
 from whystall.report.comparison import render_comparison
@@ -249,7 +250,7 @@ def _stored(path: Path, shown: str) -> Report:
         raise InputError(f"{shown} is larger than {_MOST_REPORT_BYTES >> 20} MiB: no report that whystall wrote")
     try:
         return schema.decode(reading.content(path))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NotJsonError as error:
         raise InputError(f"{shown} is no report that this whystall can read: {error}") from None
 
 

@@ -20,6 +20,7 @@ from whystall.analysis.work_results import Efficiency
 from whystall.diagnosis.comparison import noises_of
 from whystall.diagnosis.count_changes import counts_of_runs
 from whystall.diagnosis.sides import RunLength, run_steps
+from whystall.json_text import NotJsonError, parse_json
 from whystall.report.schema import Report, encode
 from whystall.report.schema import decode as decode_report
 
@@ -81,15 +82,15 @@ def encode_baseline(baseline: Baseline) -> bytes:
 def decode_baseline(data: bytes) -> Baseline:
     """A baseline from its file. Raises ``ValueError`` with what is wrong with it."""
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = parse_json(data, type=_File)
         if _digest(file.runs, file.report) != file.content:
             raise ValueError("it was changed after it was saved, or is damaged")
         return Baseline(
             content=file.content,
-            runs=msgspec.json.decode(file.runs, type=_Runs),
+            runs=parse_json(file.runs, type=_Runs),
             report=decode_report(bytes(file.report)),
         )
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NotJsonError as error:
         raise ValueError(str(error)) from None
 
 

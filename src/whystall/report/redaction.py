@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from whystall.json_text import parse_json
 from whystall.report.schema import Report, encode
 from whystall.run_folder.layout import rank_file
 
@@ -53,7 +54,7 @@ def redacted(report: Report) -> Report:
     """The same report with every name that is not public replaced, and without lines of code."""
     report = msgspec.structs.replace(report, source=msgspec.structs.replace(report.source, inputs=None))
     return msgspec.convert(
-        _Redaction(file.path for file in report.source.files).value(msgspec.json.decode(encode(report))), Report
+        _Redaction(file.path for file in report.source.files).value(parse_json(encode(report))), Report
     )
 
 

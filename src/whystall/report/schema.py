@@ -28,6 +28,7 @@ from whystall.analysis.supply import InputSupply
 from whystall.analysis.work_results import Efficiency, GivenRows, KernelChains, KernelOrigins, StepCount
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Abstention, Blocking, Finding, PathPart, Plan, Verdict
+from whystall.json_text import parse_json
 from whystall.report.registry import Options, render
 
 SCHEMA: Final = "whystall.report/1"
@@ -147,8 +148,8 @@ def render_json(report: Report, _options: Options | None = None) -> str:
 
 
 def decode(data: bytes) -> Report:
-    """A report from its JSON. Raises ``msgspec.ValidationError`` with the offending path."""
-    return msgspec.json.decode(data, type=Report)
+    """A report from its JSON. Raises `NotJsonError` with the offending path."""
+    return parse_json(data, type=Report)
 
 
 def json_schema() -> dict[str, object]:

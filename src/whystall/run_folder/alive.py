@@ -15,7 +15,8 @@ from whystall.run_folder.layout import RUN_JSON, rank_files
 
 _PROC: Final = Path("/proc")
 _BEGAN: Final = 19
-_DEAD: Final = frozenset({"Z", "X", "x"})
+DEAD: Final = frozenset({"Z", "X", "x"})
+"""The state letters of a process of which only its number is left."""
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ class Process(msgspec.Struct, frozen=True):
 
 def this_process() -> Process | None:
     """The calling process; ``None`` where the kernel does not tell."""
-    place, began = _place(), _began_ticks(os.getpid())
+    place, began = _place(), began_ticks(os.getpid())
     return Process(place, os.getpid(), began) if place is not None and began is not None else None
 
 
@@ -53,7 +54,7 @@ def is_gone(process: object) -> bool:
         known = msgspec.convert(process, Process)
     except msgspec.ValidationError:
         return False
-    return known.place == _place() and _began_ticks(known.pid) != known.began_ticks
+    return known.place == _place() and began_ticks(known.pid) != known.began_ticks
 
 
 def _place() -> str | None:
@@ -65,10 +66,10 @@ def _place() -> str | None:
     return hashlib.blake2b(boot + str(numbered).encode(), digest_size=8).hexdigest()
 
 
-def _began_ticks(pid: int) -> int | None:
+def began_ticks(pid: int) -> int | None:
     """When a process that lives began, in the kernel's ticks; ``None`` of one that is gone, or waits to be buried."""
     fields = stat_fields(pid)
-    if fields is None or fields[0] in _DEAD:
+    if fields is None or fields[0] in DEAD:
         return None
     return int(fields[_BEGAN])
 

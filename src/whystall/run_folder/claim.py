@@ -14,6 +14,7 @@ from typing import Final
 
 from whystall.disk.writing import Over, write
 from whystall.errors import UsageError
+from whystall.run_folder.alive import began_ticks
 from whystall.run_folder.description import is_run
 from whystall.run_folder.layout import RUN_JSON, is_written_by_a_run
 
@@ -92,9 +93,9 @@ def _named(paths: tuple[Path, ...]) -> str:
 
 def started_s(process: int) -> float:
     """When a process began, in seconds since 1970; 0 where the kernel does not tell."""
+    ticks = began_ticks(process)
     try:
-        ticks = int(Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[19])
         booted = next(line for line in Path("/proc/stat").read_text("ascii").splitlines() if line.startswith("btime"))
     except (OSError, ValueError, IndexError, StopIteration):
         return 0.0
-    return int(booted.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
+    return 0.0 if ticks is None else int(booted.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")

@@ -6,10 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from whystall.disk import reading
-from whystall.run_folder.description import LARGEST_BYTES
+from whystall.run_folder.description import read_document
 from whystall.run_folder.layout import rank_files
 
 
@@ -25,12 +22,7 @@ class RunFolder:
 
 def read_run_folder(path: Path) -> RunFolder:
     """The files of a run; a rank that was killed has samples but no description."""
-    ranks = []
-    for file in rank_files(path, "description"):
-        try:
-            ranks.append(msgspec.json.decode(reading.content(file, LARGEST_BYTES), type=dict[str, Any]))
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
+    ranks = [rank for file in rank_files(path, "description") if (rank := read_document(file))]
     return RunFolder(path, rank_files(path, "trace"), rank_files(path, "samples"), ranks)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from whystall.disk import reading
+from whystall.json_text import NotJsonError, parse_json
 from whystall.run_folder.layout import RUN_JSON, rank_files
 
 SCHEMA: Final = "whystall.run/1"
@@ -21,7 +22,7 @@ MOST_ACTIVE: Final = 8
 """... and so many at most: of a short job enough are to be left for the samples, which are not taken meanwhile."""
 MOST_OF_ROUNDS: Final = 35
 """So many where steps come in rounds: one that gathers what several learn from."""
-LARGEST_BYTES: Final = 16 << 20
+_LARGEST_BYTES: Final = 16 << 20
 MOST_SPARSE: Final = 16
 MOST_WINDOW_PLACES: Final = 100
 """So many places of looks in recorded windows are written."""
@@ -310,8 +311,8 @@ def ranks_of(path: Path) -> list[dict[str, Any]]:
 def read_document(path: Path) -> dict[str, Any]:
     """A JSON object in a file; empty where there is none that can be read."""
     try:
-        return table(msgspec.json.decode(reading.content(path, LARGEST_BYTES)))
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return table(parse_json(reading.content(path, _LARGEST_BYTES)))
+    except (OSError, NotJsonError):
         return {}
 
 

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from whystall.run_folder.alive import is_gone
+from whystall.run_folder.description import read_document
 from whystall.run_folder.layout import (
     description_name,
     rank_files,
@@ -14,7 +16,7 @@ from whystall.run_folder.layout import (
     trace_name,
 )
 
-_DESCRIPTION: Final = re.compile(r"rank(0|[1-9]\d{0,8})\.run\.([1-9]\d{0,9})")
+_DESCRIPTION: Final = re.compile(r"rank(0|[1-9][0-9]{0,8})\.run\.([1-9][0-9]{0,9})")
 
 
 def publish_held(folder: Path) -> list[Path]:
@@ -30,7 +32,8 @@ def publish_held(folder: Path) -> list[Path]:
         trace = folder / staged_trace(trace_name(rank), pid)
         unfinished = trace.with_name(f"{trace.name}.json")
         target = folder / trace_name(rank)
-        if Path(f"/proc/{pid}").exists() or not trace.is_file() or unfinished.exists() or target.exists():
+        whole = trace.is_file() and not unfinished.exists() and not target.exists()
+        if not whole or not is_gone(read_document(description).get("process")):
             continue
         published.append(trace.rename(target))
         (folder / staged_description(rank, pid)).replace(folder / description_name(rank))

@@ -25,6 +25,7 @@ from isal import isal_zlib
 
 from whystall.disk.owned import foreign, is_ours, is_own_file, make_private
 from whystall.disk.reading import content, opened
+from whystall.json_text import NotJsonError, parse_json
 from whystall.trace.fingerprint import digest_of
 from whystall.trace.metadata import Metadata
 from whystall.trace.model import TABLES, Source, Trace
@@ -107,7 +108,7 @@ class TraceCache:
             if {table: _columns(frame) for table, frame in tables.items()} != entry.columns:
                 return None
             order = tables.pop(_HOST_ORDER)["order"].to_numpy()
-        except (OSError, msgspec.MsgspecError, pl.exceptions.PolarsError):
+        except (OSError, NotJsonError, pl.exceptions.PolarsError):
             return None
         with contextlib.suppress(OSError):
             os.utime(folder)
@@ -183,7 +184,7 @@ def _read_entry(folder: Path) -> _Entry | None:
     body = unsealed(content(folder / "trace.json"))
     if body is None:
         return None
-    entry = msgspec.json.decode(body, type=_Entry)
+    entry = parse_json(body, type=_Entry)
     if entry.schema_version != SCHEMA_VERSION:
         return None
     sound = all(_checksum(folder / f"{table}.arrow") == entry.checksums.get(table) for table in _FILES)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 import polars as pl
 
+from whystall.json_text import NotJsonError, parse_json
 from whystall.trace.batched_messages import MESSAGES, batched_messages
 from whystall.trace.columns import matching
 from whystall.trace.metadata import ProcessGroup
@@ -66,7 +66,7 @@ def between_peers(table: pl.DataFrame, rank: int | None) -> pl.DataFrame:
     if rank is None:
         return table
     texts = table["peers"].unique().drop_nulls().to_list()
-    peers = {text: msgspec.json.decode(text, type=list[int]) for text in texts}
+    peers = {text: parse_json(text, type=list[int]) for text in texts}
     members = {text: sorted({rank, *own}) for text, own in peers.items() if rank not in own}
     if not members:
         return table
@@ -126,9 +126,9 @@ def _tensors(dims: str | None, types: str | None) -> tuple[int | None, str | Non
     if not dims or not types:
         return None, None
     try:
-        shapes = msgspec.json.decode(dims.encode(), type=list[list[int]])
-        kinds = set(msgspec.json.decode(types.encode(), type=list[str]))
-    except msgspec.MsgspecError:
+        shapes = parse_json(dims.encode(), type=list[list[int]])
+        kinds = set(parse_json(types.encode(), type=list[str]))
+    except NotJsonError:
         return None, None
     if not shapes or len(kinds) != 1 or any(size < 0 for shape in shapes for size in shape):
         return None, None

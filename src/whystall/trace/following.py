@@ -8,10 +8,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from whystall.disk import reading
+from whystall.json_text import NotJsonError, parse_json
 from whystall.run_folder.samples import DISTURBED, MOST_RANK, MOST_US, SCHEMA, unix_ns
 from whystall.trace.errors import InputError
 
@@ -79,8 +79,8 @@ class Followed:
 
     def _take(self, line: bytes) -> None:
         try:
-            value: Any = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            value: Any = parse_json(line)
+        except NotJsonError:
             return
         if not self._columns:
             self._head(value)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from whystall.disk import reading
+from whystall.json_text import NotJsonError, parse_json
 from whystall.run_folder.samples import DISTURBED, SCHEMA
 
 _END_BYTES: Final = 32 << 10
@@ -51,6 +50,6 @@ def latest_steps(path: Path) -> LatestSteps | None:
 def _decoded(line: bytes) -> Any:
     """One line, or ``None`` for what is cut or none of ours."""
     try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return parse_json(line)
+    except NotJsonError:
         return None

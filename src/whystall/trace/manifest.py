@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
+from whystall.json_text import NotJsonError, parse_json
 from whystall.trace.discovery import RANKS_JSON, find_manifests
 from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, contents
@@ -130,8 +131,8 @@ def _decoded(document: Document) -> _Content:
     reason: object = f"it holds more than {MOST_BYTES:,} bytes"
     if len(document.content) <= MOST_BYTES:
         try:
-            return msgspec.json.decode(document.content, type=_Content)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return parse_json(document.content, type=_Content)
+        except NotJsonError as error:
             reason = error
     raise InputError(f"{document.name}: no list of ranks ({_plain(str(reason))}): mend it, or give it another name")
 

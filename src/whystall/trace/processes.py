@@ -51,10 +51,12 @@ def _owned(raw: RawTrace) -> _Owned | None:
     if calls is None or events is None or not {"correlation", "device"} <= {*calls.columns, *events.columns}:
         return None
     pid = raw.threads["pid"].cast(pl.String).to_numpy()
-    counts = pl.Series(pid[calls["thread"].to_numpy()]).value_counts(sort=True, name="calls")
-    busy = [str(one) for one, count in counts.iter_rows() if count >= _FEWEST_CALLS]
-    works = set(pid[raw.tables["operators"]["thread"].to_numpy()]) if "operators" in raw.tables else set()
-    processes = sorted((one for one in busy if one in works), key=lambda one: (len(one), one))
+    count: dict[str | None, int] = {}
+    for thread, number in calls["thread"].value_counts().iter_rows():
+        count[pid[thread]] = count.get(pid[thread], 0) + number
+    works = {pid[one] for one in raw.tables["operators"]["thread"].unique()} if "operators" in raw.tables else set()
+    busy = (one for one, number in count.items() if one is not None and number >= _FEWEST_CALLS and one in works)
+    processes = sorted(busy, key=lambda one: (len(one), one))
     if len(processes) < 2:
         return None
     owners = _stated(raw, processes, pid) or _owners(processes, pid, calls, events)

@@ -17,7 +17,8 @@ from whystall.trace.errors import InputError
 # host, 320 of a backward pass, 450 of a kernel, 930 of a collective.
 BYTES_AN_EVENT: Final = 250
 BYTES_A_DEVICE_EVENT: Final = 1000
-_GROUP: Final = Path("/sys/fs/cgroup")
+GROUP: Final = Path("/sys/fs/cgroup")
+"""The control group of this process, as its own namespace shows it."""
 _GIB: Final = 1 << 30
 _LITTLE: Final = 256 << 20  # is tried however little is free
 
@@ -39,7 +40,7 @@ class Room:
             )
 
 
-def free_bytes(group: Path = _GROUP) -> int:
+def free_bytes(group: Path = GROUP) -> int:
     """What this process can still take of the machine, of its group, and of what it is allowed (``ulimit -v``)."""
     free = int(psutil.virtual_memory().available)
     limit, used = _number(group / "memory.max"), _number(group / "memory.current")

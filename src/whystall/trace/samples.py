@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import polars as pl
 
 from whystall.disk import reading
+from whystall.json_text import NotJsonError, parse_json
 from whystall.run_folder.samples import MOST_RANK, MOST_US, NEEDED_COLUMNS, PLACE, SCHEMA, TICKS, WORKER, Kinds, unix_ns
 from whystall.trace.errors import InputError
 
@@ -187,8 +187,8 @@ def _value(line: bytes) -> Any:
     if len(line) > _LONGEST_LINE:
         return None
     try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return parse_json(line)
+    except NotJsonError:
         return None
 
 

@@ -18,6 +18,7 @@ from whystall.diagnosis.causes import Statistic
 from whystall.disk import writing
 from whystall.disk.owned import is_own_file
 from whystall.disk.reading import content
+from whystall.json_text import NotJsonError, parse_json
 
 VARIABLE: Final = "WHYSTALL_DATA"
 _FILE: Final = "remedies.jsonl"
@@ -68,8 +69,8 @@ def read(path: Path) -> list[Tried]:
     out = []
     for line in lines:
         try:
-            out.append(msgspec.json.decode(line, type=Tried))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            out.append(parse_json(line, type=Tried))
+        except NotJsonError:
             continue
     return out
 

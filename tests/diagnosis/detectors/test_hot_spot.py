@@ -43,9 +43,9 @@ def test_an_operator_is_held_against_the_bandwidth_that_it_needs(times: float) -
     ("job", "why"),
     [
         (adding(4, shapes=False), "without shapes"),
-        (adding(4, device=None), "the device's peaks are not"),
-        (adding(4, device=UNKNOWN_PART), "the device's peaks are not"),
-        (adding(900), "the recorded sizes explain next to nothing of it"),
+        (adding(4, device=None), "since the device's peaks are"),
+        (adding(4, device=UNKNOWN_PART), "since the device's peaks are"),
+        (adding(900), "the recorded sizes explain almost none of it"),
     ],
 )
 def test_where_the_limit_is_not_known_the_reason_is_said(job: Job, why: str) -> None:
@@ -63,7 +63,7 @@ def test_a_job_on_a_cpu_names_its_operator() -> None:
             job.python(1_000_000)
     spot = first(job)
     assert (spot.what, spot.on_device) == ("aten::randn", False)
-    assert "The largest part of the time in operators goes to aten::randn (91%)" in str(spot)
+    assert "aten::randn takes the largest part of the time in operators (91%)" in str(spot)
 
 
 def test_the_longest_gap_is_said_where_it_is_long() -> None:

@@ -6,7 +6,6 @@ else that is given a tensor of that size reads the rows themselves.
 
 from __future__ import annotations
 
-import json
 from math import prod
 from typing import Final
 
@@ -17,6 +16,7 @@ from whystall.diagnosis.detectors.going_back import backward_of
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.trace.columns import judged, matching
 
 _LOOKS_UP: Final = "aten::embedding"
@@ -78,7 +78,7 @@ def _rows_of(name: str, dims: str | None, concrete: str | None) -> tuple[str, Sh
         return name, (*pair[1], pair[0][1]) if len(pair) > 1 and len(pair[0]) == len(pair[1]) == 2 else ()
     size = first_size(dims)
     try:
-        over = json.loads(json.loads(concrete or "[]")[1])
+        over = parse_json(parse_json(concrete or "[]")[1])
     except (ValueError, TypeError, IndexError):
         return name, ()
     return name, size if len(size) == 3 and over in ([1], [-2]) else ()

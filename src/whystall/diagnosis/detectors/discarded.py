@@ -21,6 +21,7 @@ from whystall.diagnosis.detectors.heads import beyond_the_head
 from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.detectors.surplus import beside_lost, tells_sizes
 from whystall.diagnosis.rank_case import RankCase, within
+from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
@@ -215,7 +216,7 @@ def _of_numbers(types: str | None, dims: str | None) -> str:
     Labels of a batch are as many as a narrow layer has channels.
     """
     try:
-        kinds, sizes = json.loads(types or "[]"), json.loads(dims or "[]")
+        kinds, sizes = parse_json(types or "[]"), parse_json(dims or "[]")
     except ValueError:
         return dims or ""
     if len(kinds) != len(sizes) or not _WHOLE.intersection(one for one in kinds if isinstance(one, str)):
@@ -227,7 +228,7 @@ def _of_numbers(types: str | None, dims: str | None) -> str:
 def _untold_lists(types: str | None, dims: str | None) -> int:
     """How many lists of tensors a call is given of which the shapes are not told; where one's are, others are empty."""
     try:
-        given = zip(json.loads(types or "[]"), json.loads(dims or "[]"), strict=True)
+        given = zip(parse_json(types or "[]"), parse_json(dims or "[]"), strict=True)
         lists = [sizes for kind, sizes in given if kind == "TensorList"]
     except (ValueError, TypeError):
         return (types or "").count("TensorList")
@@ -383,7 +384,7 @@ def _calls(caller: NDArray[np.int32], chosen: Mask) -> Mask:
 def _made_size(name: str, dims: str | None) -> tuple[int, ...]:
     """The sizes, in order, of the gradient of a weight that a call makes or adds; of a product either way round."""
     try:
-        given = json.loads(dims or "")
+        given = parse_json(dims or "")
         if name == "aten::mm":
             return tuple(sorted((int(given[0][0]), int(given[1][1]))))
         return tuple(sorted(int(size) for size in given[2 if name == _CONVOLUTION else 0]))

@@ -10,7 +10,6 @@ arguments.
 
 from __future__ import annotations
 
-import json
 from math import prod
 from typing import Final
 
@@ -21,6 +20,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 
@@ -114,11 +114,11 @@ def _window(table: pl.DataFrame, row: int) -> tuple[int, int]:
     _, dims, _, strides = (str(table[what][row] or "") for what in _TOLD)
     size = first_size(dims)
     try:
-        stride = tuple(json.loads(strides)[0])
+        stride = tuple(parse_json(strides)[0])
         if len(size) != _MATRIX or prod(size) < _LEAST_ELEMENTS or 1 not in stride:
             return 0, 0
         inside = table.filter(table["parent"] == row).select(*_TOLD).cast(pl.String).rows()
-        by = [(first_size(one[1]), tuple(json.loads(one[3])[0])) for one in inside if one[0] == "aten::reshape"]
+        by = [(first_size(one[1]), tuple(parse_json(one[3])[0])) for one in inside if one[0] == "aten::reshape"]
         if len(by) != _MATRIX or by[0][0] != by[1][0] or len(by[0][0]) != _MATRIX:
             return 0, 0
         along = [each[1][1] for each in by]
@@ -135,15 +135,15 @@ def _picked(table: pl.DataFrame, row: int) -> tuple[int, int, int]:
     name, dims, concrete, strides = (str(table[what][row] or "") for what in _TOLD)
     size = first_size(dims)
     try:
-        stride = tuple(json.loads(strides)[0])
+        stride = tuple(parse_json(strides)[0])
         if len(size) != _MATRIX or stride != (size[1], 1):
             return 0, 0, 0
         if name == _INDEX_SELECT:
-            of_columns = int(json.loads(concrete)[1]) in {1, -1}
-            return (*size, json.loads(dims)[2][0]) if of_columns else (0, 0, 0)
+            of_columns = int(parse_json(concrete)[1]) in {1, -1}
+            return (*size, parse_json(dims)[2][0]) if of_columns else (0, 0, 0)
         for view in table.filter(table["parent"] == row).select(*_TOLD).cast(pl.String).rows():
             if view[0] == "aten::as_strided":
-                made, by = (json.loads(json.loads(view[2])[at]) for at in (1, 2))
+                made, by = (parse_json(parse_json(view[2])[at]) for at in (1, 2))
                 return (*size, int(made[1])) if by == [size[1], 0] and made[0] == size[0] else (0, 0, 0)
     except (ValueError, TypeError, IndexError, KeyError):
         pass

@@ -7,7 +7,6 @@ than attention itself reads them, and the heads of a group might as well be rows
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.trace.columns import judged, matching
 
 _ATTENDS: Final = frozenset({"aten::scaled_dot_product_attention", "aten::matmul", "aten::bmm"})
@@ -69,7 +69,7 @@ def _repeated(dims: str | None, strides: str | None) -> Shape:
     if len(size) != _REPEATED or size[2] < 2 or np.prod(size) < _LEAST_ELEMENTS:
         return ()
     try:
-        stride = json.loads(strides or "")[0]
+        stride = parse_json(strides or "")[0]
         return size if stride[2] == 0 and all(stride[:2]) and all(stride[3:]) else ()
     except (ValueError, TypeError, IndexError):
         return ()

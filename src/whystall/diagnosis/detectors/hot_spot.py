@@ -52,8 +52,8 @@ class HotSpot:
 
     def __str__(self) -> str:
         busy = "the device's busy time" if self.on_device else "the time in operators"
-        far = f"{self.times:.1f} times what {self.limit} allows" if self.times is not None else self.limit
-        return f"The largest part of {busy} goes to {self.what}{self.place} ({self.share:.0%}): {far}."
+        far = self.limit if self.times is None else f"it takes {self.times:.1f} times as long as {self.limit} allows"
+        return f"{self.what}{self.place} takes the largest part of {busy} ({self.share:.0%}); {far}."
 
 
 def hot_spots(case: Case) -> list[HotSpot]:
@@ -121,7 +121,7 @@ def _spot(case: Case, rank: RankCase, name: str, chosen: Mask, share: float) -> 
     lines = code_of(case, nodes).lines
     place = f", called at {lines[0].file}:{lines[0].line}" if lines and lines[0].line is not None else ""
     if not rank.on_device:
-        return HotSpot(name, share, False, None, "how far a CPU's operators are from its limits is not known", place)
+        return HotSpot(name, share, False, None, "how far a CPU is from its limits is not known", place)
     times, limit = _limit(rank, chosen)
     return HotSpot(name, share, True, times, limit, place)
 
@@ -130,10 +130,10 @@ def _limit(rank: RankCase, chosen: Mask) -> tuple[float | None, str]:
     """How many times its least an operator takes, and which limit that is; else ``None`` and why it is not known."""
     work = rank.workings
     if work.peak is None:
-        return None, "how far it is from its limit is not known, since the device's peaks are not"
+        return None, "its distance from the limit is unknown, since the device's peaks are"
     if not rank.analysis.signals.get("shapes"):
         how = " (record_shapes=True)" if rank.trace.metadata.may_be_pytorch else ""
-        return None, f"how far it is from its limit is not known without shapes{how}"
+        return None, f"its distance from the limit is unknown without shapes{how}"
     products, moves = least_of_events(work, work.peak)
     least = np.maximum(products, moves)
     owner = np.maximum(work.events.owner, 0)
@@ -142,12 +142,12 @@ def _limit(rank: RankCase, chosen: Mask) -> tuple[float | None, str]:
     known = chosen & work.events.main & (least > 0)
     taken, needed = float(call_ns[owner[known]].sum()), float(least[known].sum())
     if needed * _MOST_TIMES <= taken or taken < _KNOWN * float(durations(rank)[chosen].sum()):
-        lacks = "no formula is known for its work"
+        lacks = "whystall has no formula for its work"
         if needed > 0:
-            lacks = "the recorded sizes explain next to nothing of it"
+            lacks = "the recorded sizes explain almost none of it"
         elif work.peak.memory_gb_per_s is None:
-            lacks = f"the bandwidth of {work.peak.name} is not known"
-        return None, f"how far it is from its limit is not known: {lacks}"
+            lacks = f"the bandwidth of {work.peak.name} is unknown"
+        return None, f"its distance from the limit is unknown: {lacks}"
     bandwidth = float(moves[known].sum()) > float(products[known].sum())
     return max(taken / needed, 1.0), "the memory's bandwidth" if bandwidth else "its arithmetic at the device's peak"
 

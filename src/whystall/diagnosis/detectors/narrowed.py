@@ -9,7 +9,6 @@ answer is made of that.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_size
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.run_folder.description import CountedLabels
 from whystall.trace.columns import distinct, judged, matching
@@ -127,7 +127,7 @@ def _forward(rank: RankCase) -> Mask:
 def _made(name: str, dims: str | None) -> int:
     try:
         at = _MATRIX_AT[name]
-        (rows, inner), (_, columns) = json.loads(dims or "")[at : at + 2]
+        (rows, inner), (_, columns) = parse_json(dims or "")[at : at + 2]
     except (ValueError, TypeError):
         return 0
     sizes = (rows, inner, columns)
@@ -243,7 +243,7 @@ def _share_read(readers: pl.DataFrame, elements: int) -> float | None:
 def _taken(name: str, dims: str | None, concrete: str | None) -> float | None:
     """The share of a tensor's elements that a narrowing takes, not of its last dimension; ``None``: unknown."""
     try:
-        sizes, values = json.loads(dims or ""), json.loads(concrete or "")
+        sizes, values = parse_json(dims or ""), parse_json(concrete or "")
         shape = sizes[0]
         axis = int(values[1]) % len(shape)
         size = shape[axis]

@@ -9,7 +9,6 @@ by a tensor of numbers is not recorded: what comes soon after it is given rows a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
@@ -24,6 +23,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.trace.columns import distinct, matching
 
 _INDEX: Final = "aten::index"
@@ -118,7 +118,7 @@ def _as_wide(sizes: tuple[Shape, ...], picked: Shape) -> Iterator[int]:
 def _chosen(given: tuple[tuple[Shape, ...], ...], concrete: str | None) -> int:
     """How many rows an index_select takes; 0 where it takes something else."""
     try:
-        of_rows = not int(json.loads(concrete or "")[1])
+        of_rows = not int(parse_json(concrete or "")[1])
         (number,) = given[2]
     except (ValueError, TypeError, IndexError):
         return 0
@@ -195,8 +195,8 @@ def _rows_first(size: Shape, rows: int) -> int:
 def _keeps_rows(name: str, leading: int, dims: str | None, concrete: str | None) -> bool:
     """Whether what is joined or summed lies behind the rows."""
     try:
-        values = json.loads(concrete or "")
-        over = json.loads(values[1 if name in _JOINS or name in {"aten::mean", "aten::sum"} else 2])
+        values = parse_json(concrete or "")
+        over = parse_json(values[1 if name in _JOINS or name in {"aten::mean", "aten::sum"} else 2])
         size = max(all_sizes(dims), key=len)
         among = len(size) + (name == "aten::stack")
         axes = [axis % among for axis in (over if isinstance(over, list) else [over])]

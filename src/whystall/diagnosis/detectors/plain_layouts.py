@@ -10,7 +10,6 @@ nothing: a network of such bottlenecks took 1.00 and 1.05 times as long with its
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.trace.columns import judged, matching
 
 Left = tuple[float, float, float]
@@ -83,7 +83,7 @@ def _kind(name: str, *recorded: str | None) -> int:
     """The place of a call in the list of kinds; the first one, of which nothing is told, where it is none of them."""
     try:
         at = _CONVOLUTIONS.get(name, 0)
-        sizes, strides, types, concrete = (json.loads(text or "[]")[at:] for text in recorded)
+        sizes, strides, types, concrete = (parse_json(text or "[]")[at:] for text in recorded)
         given = sizes[0]
         if len(given) != _IMAGES or types[0] not in _FLOATS or not _has_channels_first(given, strides[0]):
             return 0

@@ -7,7 +7,6 @@ may grow so, too, for a while: what is seen being appended needs few passes to b
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import codes, distinct, matching
 
@@ -70,7 +70,7 @@ def products(rank: RankCase) -> Products:
 
 def _size(text: str | None, at: int) -> tuple[int, int, int] | None:
     try:
-        arguments = json.loads(text) if text else []
+        arguments = parse_json(text) if text else []
         (rows, inner), (_, columns) = arguments[at], arguments[at + 1]
     except (ValueError, TypeError, IndexError):
         return None
@@ -101,7 +101,7 @@ def _appended_to(rank: RankCase) -> set[int]:
     rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::cat"))
     out: set[int] = set()
     for text in set(table["input_dims"].gather(rows).cast(str).to_list()):
-        shapes = (json.loads(text) or [[]])[0] if text else []
+        shapes = (parse_json(text) or [[]])[0] if text else []
         if len(shapes) < 2 or not all(isinstance(shape, list) for shape in shapes):
             continue
         old, new = shapes[0], shapes[-1]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from math import prod
 from typing import Any, Final
+
+from whystall.json_text import parse_json
 
 Shape = tuple[int, ...]
 
@@ -17,8 +18,8 @@ def sizes_by_argument(dims: str | None) -> tuple[tuple[Shape, ...], ...]:
     None where it is no tensor, has no dimensions, or where the recording is damaged.
     """
     try:
-        given = json.loads(dims or "[]")
-    except (ValueError, RecursionError):
+        given = parse_json(dims or "[]")
+    except ValueError:
         return ()
     return tuple(_sizes(one) for one in given) if isinstance(given, list) else ()
 

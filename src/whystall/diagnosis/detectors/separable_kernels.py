@@ -7,7 +7,6 @@ tensors with their channels last are as fast whole: with large ones, channels fi
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from math import prod
 from typing import Final, Literal
@@ -20,6 +19,7 @@ from whystall.diagnosis.detectors.plain_layouts import LARGE_SIDE
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.trace.columns import judged, matching
 
 _CONVOLVES: Final = "aten::convolution"
@@ -121,7 +121,7 @@ def _outer(name: str, given: tuple[Shape, ...]) -> Shape:
 def _kernel(dims: str | None, concrete: str | None, strides: str | None) -> Shape:
     """The size in the plane of a large kernel for each of several channels that stand first; else nothing."""
     try:
-        (*_, along), transposed = json.loads(strides or "")[0], json.loads(concrete or "")[_TRANSPOSED]
+        (*_, along), transposed = parse_json(strides or "")[0], parse_json(concrete or "")[_TRANSPOSED]
     except (ValueError, TypeError, IndexError, KeyError):
         return ()
     weight = all_sizes(dims)[1:2]

@@ -20,6 +20,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import distinct, judged, matching
 
@@ -136,7 +137,7 @@ def _with_numbers(table: pl.DataFrame, row: int, dims: str) -> str:
     """The sizes that an indexing is given, with that of the numbers, which it turns into what it works with itself."""
     inside = table.filter((table["parent"] == row) & (table["name"].cast(str) == "aten::reshape"))
     found = [first_size(one) for one in inside["input_dims"].cast(pl.String).to_list()]
-    given: list[object] = json.loads(dims)
+    given: list[object] = parse_json(dims)
     return json.dumps([*given[:1], *found])
 
 
@@ -149,7 +150,7 @@ def _sorted(name: str, dims: str, concrete: str) -> tuple[Shape, int]:
     """The size of what is sorted, and along which dimension; an empty size where that is not known."""
     shape = first_size(dims)
     try:
-        values = [] if name == "aten::msort" else json.loads(concrete)[1:]
+        values = [] if name == "aten::msort" else parse_json(concrete)[1:]
         numbers = [int(value) for value in values if isinstance(value, str) and value.lstrip("-").isdecimal()]
     except (ValueError, TypeError):
         return (), 0
@@ -169,7 +170,7 @@ def _taken(name: str, dims: str, concrete: str, shape: Shape, axis: int) -> int 
     if name != _SLICE or first_size(dims) != shape:
         return None
     try:
-        values = json.loads(concrete)
+        values = parse_json(concrete)
         along = int(values[1]) % len(shape)
         limits = [int(values[n]) if values[n] else default for n, default in ((2, 0), (3, shape[along]), (4, 1))]
     except (ValueError, TypeError, IndexError):

@@ -12,7 +12,6 @@ other rows are of the same size.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,6 +28,7 @@ from whystall.diagnosis.detectors.going_back import backward_of
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
+from whystall.json_text import parse_json
 from whystall.trace.columns import matching
 
 _PICKS: Final = frozenset({"aten::index", "aten::index_select"})
@@ -241,7 +241,7 @@ def _averaged(rank: RankCase, one: int, other: int, before: Shape, after: Shape,
     if after[-1] != columns:
         return None
     try:
-        dims = json.loads(str(json.loads(str(table["concrete_inputs"][other] or "[]"))[1]))
+        dims = parse_json(str(parse_json(str(table["concrete_inputs"][other] or "[]"))[1]))
     except (ValueError, IndexError, TypeError):
         return None
     over = {dim % len(after) for dim in dims if isinstance(dim, int)} if isinstance(dims, list) else set()

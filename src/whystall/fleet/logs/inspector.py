@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from whystall.errors import InputError
 from whystall.fleet.logs.lateness import stands_out
 from whystall.fleet.logs.results import CommLog, CommRow, RankWait
 from whystall.fleet.logs.values import mapping, number, whole
+from whystall.json_text import parse_json
 from whystall.trace.metadata import MOST_RANKS
 from whystall.vocabulary.collectives import bandwidth, convention, kind_named
 
@@ -61,8 +60,8 @@ class Inspected:
             if not line.strip():
                 continue
             try:
-                document = mapping(msgspec.json.decode(line))
-            except (ValueError, RecursionError):
+                document = mapping(parse_json(line))
+            except ValueError:
                 self.damaged += 1
                 continue
             self._add(document)

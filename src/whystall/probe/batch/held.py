@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
+
+from whystall.json_text import parse_json
 
 _BEGIN = "whystall: steps"
 
@@ -45,7 +46,7 @@ def _highest_level(recorded: Any) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
+        events = parse_json(path.read_text())["traceEvents"]
     began = min(one["ts"] for one in events if one.get("name") == _BEGIN)
     levels = [
         (one["ts"], int(one["args"]["Total Allocated"]), int(one["args"]["Bytes"]))

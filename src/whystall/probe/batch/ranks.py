@@ -20,6 +20,7 @@ from typing import IO, Final
 import msgspec
 from msgspec.structs import replace
 
+from whystall.json_text import parse_json
 from whystall.probe.batch.results import Answer, BatchRun, Order
 
 LATE: Final = "timed out"
@@ -52,9 +53,7 @@ def run_ranks(order: Order, ranks: int, timeout_s: float) -> tuple[list[RankEnd]
                 process.wait()
         for end, (_, answers, said) in zip(ends, begun, strict=True):
             answers.seek(0)
-            end.answers = [
-                msgspec.json.decode(line, type=Answer) for line in answers.read().splitlines() if line.endswith(b"}")
-            ]
+            end.answers = [parse_json(line, type=Answer) for line in answers.read().splitlines() if line.endswith(b"}")]
             said.seek(0)
             words = said.read().decode("utf-8", "replace").strip().splitlines()
             end.words = words[-1][-_LONGEST_TAIL:] if words else ""

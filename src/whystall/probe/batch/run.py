@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whystall.errors import InputError, UsageError
+from whystall.json_text import parse_json
 from whystall.model.prediction.request import Request
 from whystall.model.prediction.results import Prediction
 from whystall.probe.batch.ranks import LATE, agreed, at_fault, run_ranks
@@ -132,7 +133,7 @@ def _run(order: Order, timeout_s: float) -> tuple[list[Answer], str]:
             process.wait()
         said.seek(0)
         words = said.read().decode("utf-8", "replace").strip().splitlines()
-    found = [msgspec.json.decode(line, type=Answer) for line in lines if line.endswith(b"}")]
+    found = [parse_json(line, type=Answer) for line in lines if line.endswith(b"}")]
     return found, LATE if late else _ending(process.returncode, words[-1][-_LONGEST_TAIL:] if words else "")
 
 

@@ -24,6 +24,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from whystall.errors import WhystallError
 from whystall.hardware import find
+from whystall.json_text import parse_json
 from whystall.model.prediction import blocks, checkpointing, parallel
 from whystall.model.prediction.optimizers import make_optimizer
 from whystall.model.prediction.request import Request
@@ -45,7 +46,7 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` does for the user's own modules
     with contextlib.suppress(OSError):  # where memory runs out, Linux is to end this process before any other
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    order = parse_json(sys.stdin.buffer.read(), type=Order)
     if len(sys.argv) > 2:
         join(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
     serve(order, answers)

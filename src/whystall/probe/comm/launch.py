@@ -19,6 +19,7 @@ import msgspec
 import psutil
 
 from whystall.errors import WhystallError
+from whystall.json_text import parse_json
 from whystall.probe.comm.plan import Plan
 from whystall.probe.comm.results import CommProbe
 from whystall.probe.comm.worker import LOOPBACK, PLAN, RESULT
@@ -45,7 +46,7 @@ def run_sweep(plan: Plan, watch: Watch = lambda _where, _pids: None) -> CommProb
                 if one.poll() is None:
                     one.kill()
                 one.wait()
-        return msgspec.json.decode((folder / RESULT).read_bytes(), type=CommProbe)
+        return parse_json((folder / RESULT).read_bytes(), type=CommProbe)
 
 
 def _start(folder: Path, rank: int) -> subprocess.Popen[bytes]:

@@ -8,8 +8,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from whystall.disk.reading import content
 from whystall.errors import InputError
 from whystall.hardware.calibration import Calibration, Link
+from whystall.json_text import parse_json
 from whystall.vocabulary.collectives import bandwidth
 
 SCHEMA: Final = "whystall.comm/1"
@@ -131,12 +133,10 @@ def measured(collective: Collective, n_bytes: int, times_ns: list[list[int]], ra
 def read_comm_probe(path: Path) -> CommProbe:
     """A sweep that ``whystall probe comm --json`` wrote. Raises ``InputError`` where the file is none."""
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InputError(f"{path} is too large for a result of `whystall probe comm`")
-        return msgspec.json.decode(path.read_bytes(), type=CommProbe)
+        return parse_json(content(path, _LARGEST_FILE), type=CommProbe)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise InputError(f"{path} is no result of `whystall probe comm --json` (schema {SCHEMA})") from None
 
 

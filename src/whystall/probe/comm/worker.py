@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from whystall.json_text import parse_json
 from whystall.probe.comm.fit import fits
 from whystall.probe.comm.plan import Plan, groups_of
 from whystall.probe.comm.results import CommProbe, Measured, Network, NotMeasured
@@ -35,7 +36,7 @@ _GRACE_S: Final = 5.0
 
 def main(folder: Path, rank: int) -> int:
     """Takes part in the sweep that the folder describes; 0, or 1 with the reason in ``rank<R>.error``."""
-    plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=Plan)
+    plan = parse_json((folder / PLAN).read_bytes(), type=Plan)
     _end_with_parent(plan.timeout_s + _GRACE_S)
     at = folder / f"rank{rank}.at"
     try:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from whystall.json_text import NotJsonError, parse_json
 from whystall.trace.errors import InputError
 from whystall.trace.files import Head, Limits, Progress
 from whystall.trace.metadata import DeviceProperties, Metadata, sound_text
@@ -211,6 +212,6 @@ class _Run:
 
 def _message(text: str) -> str:
     try:
-        return msgspec.json.decode(text, type=_Message).message
-    except (msgspec.MsgspecError, RecursionError):
+        return parse_json(text, type=_Message).message
+    except NotJsonError:
         return ""

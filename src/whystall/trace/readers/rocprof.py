@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from whystall.json_text import NotJsonError, parse_json
 from whystall.trace.errors import InputError
 from whystall.trace.files import Head, Limits, Progress, contents
 from whystall.trace.metadata import DeviceProperties, Metadata, sound_text
@@ -155,8 +156,8 @@ class RocprofReader:
         """The recordings in a file, one for each process. Raises `InputError` where there is none."""
         text, warnings = contents(path, _MOST_BYTES, limits, progress)
         try:
-            document = msgspec.json.decode(text, type=_Document)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            document = parse_json(text, type=_Document)
+        except NotJsonError as error:
             what = warnings[0] if warnings else str(error)
             raise InputError(f"{path.name} is damaged and cannot be read as JSON of rocprofv3 ({what})") from None
         several = len(document.processes) > 1

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from whystall.disk import reading
+from whystall.json_text import parse_json
 from whystall.verify.tune.results import Settings
 
 ZERO_SETTINGS: Final = ("zero_stage", "offload")
@@ -100,7 +101,7 @@ def _read(name: str) -> dict[str, Any] | None:
     try:
         if Path(name).stat().st_size > _LARGEST:
             return None
-        found = json.loads(reading.content(Path(name)))
-    except (OSError, ValueError, RecursionError):
+        found = parse_json(reading.content(Path(name)))
+    except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and any(key in found for key in _KEYS) else None

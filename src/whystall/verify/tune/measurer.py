@@ -21,6 +21,7 @@ from whystall.diagnosis.causes import Statistic
 from whystall.disk import reading
 from whystall.disk.writing import OccupiedError, Over, write
 from whystall.errors import InputError, UsageError
+from whystall.json_text import parse_json
 from whystall.run_folder.contents import read_run_folder
 from whystall.run_folder.layout import TUNE_DEEPSPEED, TUNE_JSON
 from whystall.trace.samples import read_samples
@@ -240,8 +241,8 @@ def _is_state(head: bytes) -> bool:
 
 def _read(path: Path) -> State | None:
     try:
-        return msgspec.json.decode(reading.content(path), type=State)
-    except (OSError, ValueError, RecursionError):
+        return parse_json(reading.content(path), type=State)
+    except (OSError, ValueError):
         return None
 
 

@@ -64,7 +64,7 @@ def without_device(case: Case) -> Iterator[Sampled]:
             method="none: the recording says too little",
             ranks=(rank.rank,),
             overrules=True,
-            if_hidden=f"{launches:,} launches and no device event: {UNSEEN_DEVICE}",
+            if_hidden=f"{launches:,} launches but no device event: {UNSEEN_DEVICE}",
         )
 
 

@@ -147,8 +147,8 @@ def _kept_waiting(case: Case, rank: int, peers: Sequence[int], wait_ns: int, tol
         remedy=None if device_ratio is not None else _ON_A_CPU,
         symptom_of=OF_ONE_RANK,
         rivals=("communication.exposed", "communication.low-bandwidth", "device.throttled"),
-        if_hidden=f"rank {rank} is the last to come, and the others wait for it, but its own work is hardly longer "
-        "than theirs: as fast as they are it would save next to nothing",
+        if_hidden=f"rank {rank} arrives last and the others wait for it, but its own work is hardly longer than "
+        "theirs: if it were as fast as they are, almost nothing would be saved",
     )
 
 

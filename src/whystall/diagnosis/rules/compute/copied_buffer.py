@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -22,6 +21,7 @@ from whystall.diagnosis.detectors.recorded_sizes import Shape, first_elements, f
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.json_text import parse_json
 from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import judged, matching
 
@@ -192,9 +192,9 @@ def _written_next(rank: RankCase) -> Callable[[int], int]:
 def _shift(dims: str | None, concrete: str | None) -> tuple[Shape, int]:
     """The size of a tensor, and by how many rows it is moved; 0 where it is moved along another dimension, too."""
     try:
-        by, along = (json.loads(json.loads(concrete or "")[at]) for at in (1, 2))
+        by, along = (parse_json(parse_json(concrete or "")[at]) for at in (1, 2))
         one = by[0] if along == [0] and len(by) == 1 and isinstance(by[0], int) else 0
-    except (ValueError, TypeError, IndexError, KeyError, RecursionError):
+    except (ValueError, TypeError, IndexError, KeyError):
         return (), 0
     shape = first_size(dims)
     return (shape, one) if shape else ((), 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -20,6 +19,7 @@ from whystall.diagnosis.detectors.recorded_sizes import all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, made_at
+from whystall.json_text import parse_json
 from whystall.run_folder.description import MadeAt
 from whystall.trace.columns import judged, matching
 
@@ -136,7 +136,7 @@ def _tables(rank: RankCase) -> dict[Table, int]:
 def _read(dims: str | None, concrete: str | None) -> tuple[Table, int] | None:
     """The table's size and the number of indices, of one backward call."""
     try:
-        sizes, values = json.loads(dims or ""), json.loads(concrete or "")
+        sizes, values = parse_json(dims or ""), parse_json(concrete or "")
         rows, size = int(values[2]), int(sizes[0][-1])
         indices = int(np.prod(sizes[1], dtype=np.int64))
     except (ValueError, TypeError, IndexError, KeyError, OverflowError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -20,6 +19,7 @@ from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
@@ -167,7 +167,7 @@ def _is_double(recorded_types: str, recorded_sizes: str | None) -> bool:
 
 def _tensors(recorded_types: str, recorded_sizes: str | None) -> set[str]:
     """The types of an operator's tensors that have dimensions."""
-    types, sizes = json.loads(recorded_types), json.loads(recorded_sizes or "[]")
+    types, sizes = parse_json(recorded_types), parse_json(recorded_sizes or "[]")
     return {str(kind) for kind, size in zip(types, sizes, strict=False) if size}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -26,6 +25,7 @@ from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
@@ -226,9 +226,9 @@ def _recorded(table: pl.DataFrame, rows: NDArray[np.intp]) -> tuple[list[str | N
 def _both_orders(dims: str | None, strides: str | None) -> _Orders | None:
     """The size and the two orders of the first two tensors of a call, where those are of one size and differ."""
     try:
-        sizes, apart = json.loads(dims or ""), json.loads(strides or "")
+        sizes, apart = parse_json(dims or ""), parse_json(strides or "")
         first, second = (_order(sizes[at], apart[at]) for at in range(_TWO))
-    except (ValueError, TypeError, IndexError, RecursionError):
+    except (ValueError, TypeError, IndexError):
         return None
     if sizes[0] != sizes[1] or first is None or second is None or first == second:
         return None
@@ -260,7 +260,7 @@ def _reorders(table: pl.DataFrame) -> Mask:
 def _is_another_order(*recorded: str | None) -> bool:
     if not all(recorded):
         return False
-    sizes, types, strides = (json.loads(text) for text in recorded if text)
+    sizes, types, strides = (parse_json(text) for text in recorded if text)
     if len(sizes) < _TWO or sizes[0] != sizes[1] or types[0] != types[1] or len(sizes[0]) <= _TWO:
         return False
     target, source = (_order(sizes[0], strides[at]) for at in range(_TWO))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -19,6 +18,7 @@ from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, made_at
+from whystall.json_text import parse_json
 from whystall.run_folder.description import PaddedBatches
 from whystall.trace.columns import judged, matching
 
@@ -109,14 +109,14 @@ def _embedded(rank: RankCase, rows: set[int]) -> list[tuple[int, int]]:
     """The sizes of recorded batches of tokens that have as many rows as those that were looked at."""
     table = rank.trace.operators
     lookups = table.filter(pl.Series(matching(table["name"], lambda name: name == "aten::embedding")))
-    dims = [json.loads(text or "[]") for text in lookups["input_dims"].cast(pl.String).unique().to_list()]
+    dims = [parse_json(text or "[]") for text in lookups["input_dims"].cast(pl.String).unique().to_list()]
     tokens = [each[1] for each in dims if len(each) > 1 and len(each[1]) == 2]
     return [(first, places) for first, places in tokens if first in rows and isinstance(places, int)]
 
 
 def _power(recorded: str | None, sizes: list[tuple[int, int]]) -> int:
     try:
-        tensors = json.loads(recorded or "[]")
+        tensors = parse_json(recorded or "[]")
     except ValueError:
         return 0
     found = [_of_batch(tensor, rows, places) for tensor in tensors for rows, places in sizes]

@@ -5,7 +5,6 @@ Which algorithm a device chose is in no trace.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.json_text import parse_json
 from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
@@ -182,9 +182,9 @@ def _ratio(sizes: str | None, values: str | None) -> tuple[float, int, _Kind] | 
     None where these are few.
     """
     try:
-        dims, concrete = json.loads(sizes or ""), json.loads(values or "")
+        dims, concrete = parse_json(sizes or ""), parse_json(values or "")
         (batch, inputs, *signal), (outputs, of_group, *kernel) = dims[0], dims[1]
-        stride, transposed = json.loads(concrete[3]), concrete[6]
+        stride, transposed = parse_json(concrete[3]), concrete[6]
     except (ValueError, TypeError, IndexError, KeyError):
         return None
     if not _plain(batch, inputs, outputs, of_group, *signal, *kernel) or len(signal) != len(kernel):

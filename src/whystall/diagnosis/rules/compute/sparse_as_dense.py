@@ -5,7 +5,6 @@ A recording shows what makes them; of a watched job on a CPU the zeros of some a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from math import prod
 from typing import Final
@@ -22,6 +21,7 @@ from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_size
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 
@@ -116,7 +116,7 @@ def _size(name: str, dims: str | None, concrete: str | None) -> tuple[Shape, int
     """The matrix that a call makes and, of one-hot rows, how many entries are not zero (else 0)."""
     given = first_size(dims)
     try:
-        rows, columns = (prod(given), int(json.loads(concrete or "")[1])) if name == "aten::one_hot" else given
+        rows, columns = (prod(given), int(parse_json(concrete or "")[1])) if name == "aten::one_hot" else given
     except (ValueError, TypeError, IndexError):
         return None
     if not all(0 < n < _LARGEST for n in (rows, columns)):

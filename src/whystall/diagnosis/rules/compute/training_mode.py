@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,6 +17,7 @@ from whystall.diagnosis.detectors.kernels import MATRIX_PRODUCTS
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 
@@ -119,8 +119,8 @@ def _is_loss(name: str) -> bool:
 def _has_statistics(dims: str | None, values: str | None) -> bool:
     """Whether a call is given running statistics, and told to train all the same."""
     try:
-        return bool(json.loads(dims or "")[_RUNNING_MEAN]) and json.loads(values or "")[_TRAINING] == "True"
-    except (ValueError, TypeError, IndexError, KeyError, RecursionError):
+        return bool(parse_json(dims or "")[_RUNNING_MEAN]) and parse_json(values or "")[_TRAINING] == "True"
+    except (ValueError, TypeError, IndexError, KeyError):
         return False
 
 
