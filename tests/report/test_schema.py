@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from whystall.errors import UsageError
+from whystall.json_text import NotJsonError
 from whystall.report.registry import FORMATS, Options, format_of, render
 from whystall.report.schema import Report, decode, encode, json_schema
 
@@ -48,7 +49,7 @@ def test_a_number_of_numpy_that_a_rule_lets_through_is_written(sample: Report) -
 
 
 def test_json_that_is_no_report_is_refused_with_its_path() -> None:
-    with pytest.raises(msgspec.ValidationError, match="verdict"):
+    with pytest.raises(NotJsonError, match="verdict"):
         decode(b'{"whystall": "0.1.0"}')
 
 

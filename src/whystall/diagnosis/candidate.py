@@ -83,6 +83,8 @@ class Standing(Candidate):
     severity: Severity
     nodes: Mask | None = None
     """Those of the graph that it is told from, where there are such."""
+    by_others: bool = False
+    """Other programs cost it: no change of the job removes it, and none proves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +103,6 @@ class Valued(Candidate):
     """Families of causes of which it is but the symptom where one of them is at work on the same rank alone."""
     holds_back: bool = False
     """It keeps the host from running ahead: what else the host does may cost time only because of it."""
-    by_others: bool = False
-    """Other programs cost it, and may be gone in an hour: what the job does itself goes first unless it is far less."""
     nameless: bool = False
     """It takes time and what it is cannot be told: ``if_hidden`` says so, and other causes count for what they add."""
 

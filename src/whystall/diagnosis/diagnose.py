@@ -22,6 +22,7 @@ from whystall.diagnosis.planning import plan
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Rule
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.rules.host.cpu_contention import shared_machine
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.summarised import NONE, Summarised
 from whystall.diagnosis.telling import Teller, without_advice
@@ -98,8 +99,9 @@ def diagnose_run(
     diagnosis = msgspec.structs.replace(diagnosis, failures=[*failures, *diagnosis.failures, *unknown])
     step_ns = case.told_step_ns(measured.rank) if case.graph is not None else case.step_ns
     least = least_expected(case)
+    shared = shared_machine(case)
     verdict = finding_verdict(
-        measured, diagnosis, step_ns, devices, least=least, far=far, hot=hot, gap=gap, longer=longer
+        measured, diagnosis, step_ns, devices, least=least, far=far, hot=hot, gap=gap, longer=longer, shared=shared
     )
     recorded = step_ns if case.has_steps else 0
     return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis

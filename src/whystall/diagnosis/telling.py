@@ -137,7 +137,7 @@ class Teller:
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
             remedy=self._remedy(cause, candidate),
-            verify=_verification(cause, self.case.facts.command),
+            verify=None if candidate.by_others else _verification(cause, self.case.facts.command),
             in_step=in_step(self.case, candidate),
         )
 

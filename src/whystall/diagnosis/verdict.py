@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Final
 
+from msgspec import structs
+
 from whystall.analysis.results import Device, Ledger
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.steadiness import mean_step
@@ -119,27 +121,37 @@ def finding_verdict(
     hot: Sequence[HotSpot] = (),
     gap: str = "",
     longer: float = 1.0,
+    shared: str = "",
 ) -> Verdict:
     """The verdict with the cause that is worth most.
 
     ``measured`` is what the ledger of ``devices`` or the samples say, ``least`` the share of a step from which a cause
     was named, ``far`` the kernels that are farthest from what the device could do, ``hot`` the operators that take most
-    of the time, ``gap`` the device's longest idle stretch, ``longer`` how many times as long recording made the steps.
+    of the time, ``gap`` the device's longest idle stretch, ``longer`` how many times as long recording made the steps,
+    ``shared`` what other programs cost.
     """
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
-        return _without_cause(measured, diagnosis, _large_loss(devices, diagnosis, least, longer), least, far, hot, gap)
+        loss = _large_loss(devices, diagnosis, least, longer)
+        return _beside_others(_without_cause(measured, diagnosis, loss, least, far, hot, gap), shared)
     best = named[0]
     ranks = best.scope.ranks
     return Verdict(
         summary=_cause_sentence(best, step_ns),
-        basis=measured.summary,
+        basis=f"{shared} {measured.summary}".strip(),
         cause=best.id,
         gain=best.gain,
         confidence=best.confidence,
         rank=ranks[0] if len(ranks) == 1 and measured.rank is not None else measured.rank,
         device=measured.device if not ranks or measured.rank in ranks else None,
     )
+
+
+def _beside_others(verdict: Verdict, shared: str) -> Verdict:
+    """What other programs cost comes first where the job itself has no cause."""
+    if not shared:
+        return verdict
+    return structs.replace(verdict, summary=shared, basis=f"{verdict.summary} {verdict.basis}".strip())
 
 
 def _cause_sentence(finding: Finding, step_ns: int) -> str:

@@ -26,8 +26,6 @@ _EXPLAINS: Final = 0.7
 _BY_ITSELF: Final = 1 / 3
 """A general cause that still saves so much of its gain once the specific ones are gone is at work by itself."""
 _NEARLY: Final = 0.9
-_OF_OTHERS: Final = 0.5
-"""What other programs cost ranks by this much of it, since no change of the job takes it away."""
 # Slow launches make others long, and waits of the host do (`holds_back`). Less general causes are seldom the root of
 # specific ones, and the most general one (what nothing hides) is a bound that no remedy takes wholly.
 _ROOTS: Final = 2
@@ -74,8 +72,6 @@ def _weight(one: Weighed) -> float:
     """
     if one.candidate.tier == 0:
         return min(one.adds, one.expected)
-    if one.candidate.by_others:
-        return _OF_OTHERS * min(one.adds, one.expected)
     root = one.candidate.tier == _ROOTS or one.candidate.holds_back
     itself = root and one.adds >= _BY_ITSELF * one.expected
     return _NEARLY * (one.expected if itself else min(one.adds, one.expected))

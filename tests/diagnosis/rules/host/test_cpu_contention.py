@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.diagnosis.cases import found_in_runs, line, run
+from tests.diagnosis.cases import line, run
+
+from whystall.analysis.run_results import RunSummary
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.diagnose import diagnose, diagnose_run
+from whystall.diagnosis.finding import Finding
+from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.run_facts import RunFacts
+
+
+def told(*runs: RunSummary, **facts: Any) -> dict[str, Finding]:
+    """All that is told of sampled runs, one per rank, by cause: what other programs cost is told without severity."""
+    found = diagnose(Case(runs=runs, facts=RunFacts(**facts)), RULES)
+    assert found.failures == []
+    return {finding.id: finding for finding in found.findings}
 
 
 @pytest.mark.parametrize(
@@ -23,7 +37,7 @@ from tests.diagnosis.cases import found_in_runs, line, run
 )
 def test_contention_needs_a_reason_and_its_mark(threads: int, others: float, switches: float, *, fires: bool) -> None:
     sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=switches, other_cores=others)
-    assert ("host.cpu-contention" in found_in_runs(sampled, cores=8, threads=threads)) is fires
+    assert ("host.cpu-contention" in told(sampled, cores=8, threads=threads)) is fires
 
 
 @pytest.mark.parametrize(
@@ -39,13 +53,13 @@ def test_a_single_thread_lacks_a_core_only_while_it_is_ready_to_run(
     threads: int, queued: float | None, *, fires: bool
 ) -> None:
     sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=3.0, queued_share=queued)
-    assert ("host.cpu-contention" in found_in_runs(sampled, cores=8, threads=threads)) is fires
+    assert ("host.cpu-contention" in told(sampled, cores=8, threads=threads)) is fires
 
 
 def test_it_is_worth_the_time_off_the_core_at_most() -> None:
-    """The thread lacks its core for two fifths of the time (reference: causes.md, T * (1 - off-CPU share))."""
-    sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=3.0)
-    gain = found_in_runs(sampled, cores=8, threads=4)["host.cpu-contention"].gain
+    """The rank lacks the core set aside for it for two fifths of the time (causes.md, T * (1 - off-CPU share))."""
+    sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=3.0, queued_share=0.4)
+    gain = told(sampled, cores=1, threads=1, bound=True)["host.cpu-contention"].gain
     assert gain is not None
     assert gain.floor <= 1 / 0.6 <= gain.ceiling
     assert gain.expected == pytest.approx(1 / 0.6, rel=0.02)
@@ -53,9 +67,9 @@ def test_it_is_worth_the_time_off_the_core_at_most() -> None:
 
 def test_threads_that_wait_for_a_sibling_without_a_core_may_be_worth_more() -> None:
     """Two threads on two cores beside two busy processes: 220 ms a step where 57.7 ms were measured without them."""
-    sampled = run(on_cpu_share=0.49, involuntary_switches_per_step=20.0, other_cores=1.0)
+    sampled = run(on_cpu_share=0.49, involuntary_switches_per_step=20.0, other_cores=1.0, queued_share=0.4)
     together, alone = (
-        found_in_runs(sampled, cores=2, threads=threads)["host.cpu-contention"].gain for threads in (2, 1)
+        told(sampled, cores=2, threads=threads, bound=True)["host.cpu-contention"].gain for threads in (2, 1)
     )
     assert together is not None
     assert alone is not None
@@ -66,14 +80,14 @@ def test_threads_that_wait_for_a_sibling_without_a_core_may_be_worth_more() -> N
 def test_ranks_of_one_job_share_the_cores() -> None:
     """Four ranks of four threads on eight cores: each by itself would fit."""
     sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=0.0)
-    assert "host.cpu-contention" in found_in_runs(sampled, cores=8, threads=4, processes=4)
-    assert "host.cpu-contention" not in found_in_runs(sampled, cores=16, threads=4, processes=4)
+    assert "host.cpu-contention" in told(sampled, cores=8, threads=4, processes=4)
+    assert "host.cpu-contention" not in told(sampled, cores=16, threads=4, processes=4)
 
 
 @pytest.mark.parametrize(("threads", "others", "own"), [(16, 0.0, True), (16, 3.0, True), (4, 3.0, False)])
 def test_fewer_threads_are_no_remedy_against_other_processes(threads: int, others: float, *, own: bool) -> None:
     sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=others)
-    remedy = found_in_runs(sampled, cores=8, threads=threads)["host.cpu-contention"].remedy
+    remedy = told(sampled, cores=8, threads=threads)["host.cpu-contention"].remedy
     assert remedy is not None
     assert ("as many as there are cores for" in remedy.text) is own
     assert ("set_num_threads" in (remedy.patch or "")) is own
@@ -81,7 +95,7 @@ def test_fewer_threads_are_no_remedy_against_other_processes(threads: int, other
 
 def test_processes_of_one_thread_cannot_have_fewer() -> None:
     sampled = run(on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=0.0)
-    remedy = found_in_runs(sampled, cores=2, threads=1, processes=4)["host.cpu-contention"].remedy
+    remedy = told(sampled, cores=2, threads=1, processes=4)["host.cpu-contention"].remedy
     assert remedy is not None
     assert "4 processes of one thread share 2 cores" in remedy.text
     assert "set_num_threads" not in (remedy.patch or "")
@@ -106,14 +120,14 @@ def test_a_thread_that_waits_for_something_known_lacks_no_core(
         other_cores=3.0,
         places=[line(0.38, text)],
     )
-    assert "host.cpu-contention" not in found_in_runs(sampled, cores=8, threads=16)
+    assert "host.cpu-contention" not in told(sampled, cores=8, threads=16)
 
 
 @pytest.mark.parametrize(
     ("share", "threads", "first"),
     [
-        (0.25, 4, "episodic.checkpoint"),  # more than half of what the other programs cost
-        (0.10, 4, "host.cpu-contention"),
+        (0.25, 4, "episodic.checkpoint"),
+        (0.10, 4, "episodic.checkpoint"),  # much less than what the other programs cost
         (0.15, 16, "host.cpu-contention"),  # the job's own threads: that is its mistake, too
     ],
 )
@@ -125,9 +139,37 @@ def test_what_the_job_does_itself_goes_before_what_other_programs_cost(share: fl
         other_cores=3.0,
         places=[line(share, "torch.save(model, path)", part="save")],
     )
-    found = found_in_runs(sampled, cores=8, threads=threads)
+    found = told(sampled, cores=8, threads=threads)
     assert {"episodic.checkpoint", "host.cpu-contention"} <= set(found)
     assert next(iter(found)) == first
+
+
+def test_other_programs_are_no_finding_and_stand_beside_the_verdict() -> None:
+    sampled = run(
+        on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=3.0, shares={"input": 0.0, "save": 0.0}
+    )
+    facts = RunFacts(cores=8, threads=4, command="python train.py")
+    verdict, diagnosis = diagnose_run([], [], [sampled], facts)
+    (finding,) = (one for one in diagnosis.findings if one.id == "host.cpu-contention")
+    assert (finding.severity, finding.gain, finding.verify) == ("info", None, None)
+    assert verdict.cause is None
+    assert verdict.summary == (
+        "This machine is shared: other programs use 3.0 cores, and the training thread gets none 40.0 % of the time. "
+        "Alone, steps would be about 1.67 times as fast."
+    )
+
+
+def test_a_cause_of_the_job_keeps_the_headline_on_a_shared_machine() -> None:
+    sampled = run(
+        on_cpu_share=0.5,
+        shares={"save": 0.1},
+        involuntary_switches_per_step=20.0,
+        other_cores=3.0,
+        places=[line(0.1, "torch.save(model, path)", part="save")],
+    )
+    verdict, _ = diagnose_run([], [], [sampled], RunFacts(cores=8, threads=4))
+    assert verdict.cause == "episodic.checkpoint"
+    assert verdict.basis.startswith("This machine is shared: other programs use 3.0 cores")
 
 
 @pytest.mark.parametrize(
@@ -142,20 +184,21 @@ def test_a_rank_with_a_core_of_its_own_that_waits_for_it_has_it_taken(
         run(rank=0, on_cpu_share=0.55, queued_share=0.01),  # it waits for the other
         run(rank=1, on_cpu_share=0.55, involuntary_switches_per_step=20.0, queued_share=queued),
     ]
-    found = found_in_runs(*runs, cores=1, threads=1, processes=2, cores_here=2, bound=bound)
+    found = told(*runs, cores=1, threads=1, processes=2, cores_here=2, bound=bound)
     assert ("host.cpu-contention" in found) is fires
     if fires:
         finding = found["host.cpu-contention"]
         assert finding.scope.ranks == [1]
         assert finding.remedy is not None
         assert finding.remedy.patch is None
-        assert "started itself" in finding.remedy.text
+        assert finding.severity != "info"
+        assert "set cores aside" in finding.remedy.text
 
 
 def test_a_rank_on_each_of_two_machines_waits_for_the_other_off_its_core() -> None:
     """Other programs on either machine are no proof that they take its core."""
     runs = [run(rank=rank, on_cpu_share=0.6, involuntary_switches_per_step=20.0, other_cores=2.0) for rank in range(2)]
-    assert "host.cpu-contention" not in found_in_runs(*runs, cores=8, threads=1, processes=2, ranks_here=1)
+    assert "host.cpu-contention" not in told(*runs, cores=8, threads=1, processes=2, ranks_here=1)
 
 
 @pytest.mark.parametrize(
@@ -168,5 +211,5 @@ def test_ranks_of_one_thread_that_wait_for_a_core_beside_other_programs(
     """Two ranks on as many cores as they have threads: what they wait for each other is no wait for a core."""
     more: dict[str, Any] = {"involuntary_switches_per_step": 20.0, "other_cores": others, "queued_share": queued}
     runs = [run(rank=rank, on_cpu_share=0.55, **more) for rank in range(2)]
-    found = found_in_runs(*runs, cores=2 * threads, threads=threads, processes=2)
+    found = told(*runs, cores=2 * threads, threads=threads, processes=2)
     assert ("host.cpu-contention" in found) is fires

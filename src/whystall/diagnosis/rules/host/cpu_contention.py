@@ -3,79 +3,128 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
+from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Sampled
+from whystall.diagnosis.candidate import Sampled, Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.samples import LEAST_OFF_CORE, from_samples, measured_runs, off_core, without_others
-from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.finding import Evidence, Remedy
+from whystall.diagnosis.gains import percent, speedup
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _SWITCHES_PER_S: Final = CAUSE.threshold("switches_per_s")
 _OTHERS_BUSY: Final = CAUSE.threshold("others_busy")
+_SURE: Final = 0.75
 _BESIDE_OTHERS: Final = Remedy(
-    text="Other processes use the job's cores (some that it started itself, perhaps): end or move them, or set cores "
-    "aside for the job (taskset, cpusets, what is asked of a scheduler). The job's own threads are no more than there "
-    "are cores.",
+    text="Other processes use the job's cores: end or move them, or set cores aside for the job (taskset, cpusets, "
+    "what is asked of a scheduler). The job's own threads are no more than there are cores.",
     patch=None,
     risk=None,
 )
 
 
-def in_samples(case: Case) -> Iterator[Sampled]:
-    """Time off the core, with the switches that show a competition and somebody to compete with."""
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """A rank whose training thread lacks its core for the share ``off`` of the steps' time.
+
+    ``own`` says that the job can mend it: it has more threads than cores, or cores were set aside for the rank.
+    """
+
+    run: RunSummary
+    off: float
+    switches_per_s: float
+    crowded: bool
+    own: bool
+
+    def __str__(self) -> str:
+        return (
+            f"This machine is shared: other programs use {self.run.other_cores or 0.0:.1f} cores, and the training "
+            f"thread gets none {percent(self.off)} of the time. Alone, steps would be about {speedup(self.off):.2f} "
+            "times as fast."
+        )
+
+
+def contentions(case: Case) -> list[Contention]:
+    """The ranks that lack cores: off the core, with switches that show a competition, and somebody to compete with."""
     cores, threads = case.facts.cores_here or case.facts.cores, case.facts.threads
     ranks = case.facts.ranks_here or case.facts.processes
     crowded = cores is not None and threads is not None and threads * ranks > cores
+    found = []
     for run in measured_runs(case):
         off = off_core(run, lambda line: "sleep" in line.text)
         if threads == 1 and run.queued_share is not None:
             off = min(off, run.queued_share)  # a single thread that waits for no core waits for something else
         switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)
-        others = run.other_cores
         # Ranks of one job wait for each other off their cores: what a single thread waits for a core is known apart.
         told = case.facts.processes == 1 or (threads == 1 and run.queued_share is not None)
-        busy = others is not None and others >= _OTHERS_BUSY and told
+        busy = run.other_cores is not None and run.other_cores >= _OTHERS_BUSY and told
         # A rank that has cores of its own, and waits for them, has them taken by something that is no rank.
-        busy |= case.facts.bound and (run.queued_share or 0.0) >= LEAST_OFF_CORE
-        if off < LEAST_OFF_CORE or switches_per_s < _SWITCHES_PER_S or not (crowded or busy):
+        taken = case.facts.bound and (run.queued_share or 0.0) >= LEAST_OFF_CORE
+        if off < LEAST_OFF_CORE or switches_per_s < _SWITCHES_PER_S:
+            continue
+        if crowded or busy or taken:
+            found.append(Contention(run, off, switches_per_s, crowded=crowded, own=crowded or taken))
+    return found
+
+
+def shared_machine(case: Case) -> str:
+    """What other programs cost the rank that they cost most, in sentences; empty where they cost nothing."""
+    others = [one for one in contentions(case) if not one.own]
+    return str(max(others, key=lambda one: one.off)) if others else ""
+
+
+def in_samples(case: Case) -> Iterator[Sampled | Standing]:
+    """Ranks that lack cores; what other programs on a shared machine cost is told, and is no fault of the job."""
+    cores, threads = case.facts.cores_here or case.facts.cores, case.facts.threads
+    ranks = case.facts.ranks_here or case.facts.processes
+    for one in contentions(case):
+        run = one.run
+        told = _evidence(one, threads, cores)
+        if not one.own:
+            yield Standing(
+                cause=CAUSE.id,
+                attributed_ns=round(one.off * run.mean_ns),
+                evidence=told,
+                ranks=(run.rank,),
+                confidence=_SURE,
+                severity="info",
+                detail="other programs use it",
+                remedy=_BESIDE_OTHERS,
+                by_others=True,
+            )
             continue
         yield from_samples(
             CAUSE.id,
             run,
-            off,
-            evidence=(
-                evidence.share(
-                    "of the steps' time the training thread was on no core and waited for nothing known", off
-                ),
-                evidence.count("times a second it was taken off its core", switches_per_s),
-                *(
-                    (evidence.share("of the steps' time it was ready to run and got no core", run.queued_share),)
-                    if run.queued_share is not None
-                    else ()
-                ),
-                *(
-                    (evidence.count("threads of torch", threads), evidence.count("cores", cores))
-                    if cores and threads
-                    else ()
-                ),
-                *(
-                    (evidence.count("cores that other processes used, on average", others),)
-                    if others is not None
-                    else ()
-                ),
-            ),
-            saved=_without_contention(off, run.on_cpu_share, threads or 1, cores or 1, crowded=crowded),
+            one.off,
+            evidence=told,
+            saved=_without_contention(one.off, run.on_cpu_share, threads or 1, cores or 1, crowded=one.crowded),
             method="samples: time off the core",
-            confidence=0.75,
+            confidence=_SURE,
             tier=1,
             rivals=("host.python", "input.cpu-bound"),
-            remedy=_fewer(threads or 1, cores or 1, ranks) if crowded else _BESIDE_OTHERS,
-            by_others=not crowded,
+            remedy=_fewer(threads or 1, cores or 1, ranks) if one.crowded else _BESIDE_OTHERS,
         )
+
+
+def _evidence(one: Contention, threads: int | None, cores: int | None) -> tuple[Evidence, ...]:
+    run = one.run
+    told = [
+        evidence.share("of the steps' time the training thread was on no core and waited for nothing known", one.off),
+        evidence.count("times a second it was taken off its core", one.switches_per_s),
+    ]
+    if run.queued_share is not None:
+        told.append(evidence.share("of the steps' time it was ready to run and got no core", run.queued_share))
+    if cores and threads:
+        told += [evidence.count("threads of torch", threads), evidence.count("cores", cores)]
+    if run.other_cores is not None:
+        told.append(evidence.count("cores that other processes used, on average", run.other_cores))
+    return tuple(told)
 
 
 def _fewer(threads: int, cores: int, processes: int) -> Remedy:
