@@ -375,6 +375,32 @@ def test_a_function_that_is_found_running_in_the_forward_pass_is_python(leaf: st
         assert "in its forward or backward pass" in finding.evidence[0].what
 
 
+@pytest.mark.parametrize(
+    ("leaf", "recorded", "share"),
+    [
+        ("numpy.lib._function_base_impl:percentile", 0.4, 0.3),
+        ("numpy.lib._function_base_impl:percentile", 0.2, 0.2),  # the recording shows less of it
+        ("numpy.lib._function_base_impl:percentile", 0.0, 0.0),  # it shows operators all the time
+        ("torch.nn.modules.conv:_conv_forward", 0.4, 0.0),
+        ("wandb.sdk.wandb_run:_log", 0.4, 0.0),  # logging has a cause of its own
+    ],
+)
+def test_what_a_hook_computes_outside_of_torch_holds_the_pass_up(
+    leaf: str, recorded: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python, "_recorded_python", lambda _case, _run, lines: recorded if lines else 0.0)
+    hook = line(0.3, "low, high = np.percentile(values, [1, 99])", part="forward", leaf=leaf, at=48)
+    places = [hook, line(0.4, part="forward", at=25), line(0.3, part="backward", at=78)]
+    found = found_in_runs(run(shares={"forward": 0.7, "backward": 0.3, "other": 0.0}, places=places))
+    assert ("host.python" in found) is (share > 0)
+    if share:
+        finding = found["host.python"]
+        is_worth(finding, 1 / (1 - share))
+        assert [one.line for one in finding.code] == [48]
+        assert finding.remedy is not None
+        assert "within the forward or backward pass" in finding.remedy.text
+
+
 @pytest.mark.parametrize(("pause_ns", "found"), [(400_000, 0.4 / 2.4), (150_000, 0.0)])
 def test_the_end_of_a_step_is_no_call(pause_ns: int, found: float) -> None:
     """A healthy service was told Python, 1.09: the pauses in which its requests end, and are marked."""

@@ -182,23 +182,29 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         # A collection is found at the line that set it off, and its time is known.
         seen = max(share_of(running) - run.shares.get("gc", 0.0), 0.0)
         share = min(time_in(run, running), seen * MOST_STRETCHED)
-        idle = min(time_in(run, called), max(_recorded_python(case, run, called) - share, 0.0))
         hooked = _in_parts_alone(case, run)
         within = [line for line in run.places if _runs_in_a_part(line) and line not in hooked]
+        beneath = [line for line in run.places if _is_in_another_library(line) and line not in hooked]
+        idle = min(time_in(run, called), max(_recorded_python(case, run, called) - share, 0.0))
+        idle += min(time_in(run, beneath), _recorded_python(case, run, beneath))
         share = (share + idle + time_in(run, hooked) + time_in(run, within)) * (
             1 - saved_of_python(case.facts.python_tools)[1]
         )
-        chosen = [*(lines if idle > 0 else running), *hooked, *within]
+        chosen = [*(lines if idle > 0 else running), *hooked, *within, *beneath]
         if share >= LEAST_SEEN and not (share < _MOST_SPREAD and _is_spread(chosen, run.places)):
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
             kinds = {
                 "Python between the parts of a step": lines,
                 "Python in its forward or backward pass, as on no other rank": hooked,
                 "Python of its own in its forward or backward pass": within,
+                "work in its forward or backward pass that is no operator of torch's, in a hook for instance": beneath,
             }
             what = max(kinds, key=lambda one: share_of(kinds[one]))
             found = from_stack_samples(CAUSE.id, run, chosen, share, what, rivals)
-            yield replace(found, remedy=_remedy_of(chosen))
+            remedy = _remedy_of(chosen)
+            if remedy is None and kinds[what] is beneath:
+                remedy = CAUSE.remedies["observed"]
+            yield replace(found, remedy=remedy)
 
 
 def _remedy_of(lines: list[SampledLine]) -> Remedy | None:
@@ -246,6 +252,15 @@ def _runs_in_a_part(line: SampledLine) -> bool:
     at_home = module == "__main__" or module.rpartition(".")[2] in {file.partition(".")[0], folder.rpartition("/")[2]}
     own = at_home and function == line.function and line.leaf not in {CALLED, BEFORE}
     return own and line.part in ("forward", "backward") and not _is_library(line) and not is_logging(line)
+
+
+def _is_in_another_library(line: SampledLine) -> bool:
+    """Whether a line of the user's was found in the forward or backward pass, in a function that is not torch's.
+
+    Whether what runs there is Python, NumPy or operators after all, a recording tells.
+    """
+    away = line.leaf not in {CALLED, BEFORE} and not is_torchs(line.leaf) and not _runs_in_a_part(line)
+    return away and line.part in ("forward", "backward") and not is_logging(line)
 
 
 def _is_compiled(case: Case, run: RunSummary) -> bool:
