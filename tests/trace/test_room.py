@@ -33,7 +33,7 @@ def test_more_events_than_there_is_memory_for_are_refused(
     assert (BYTES_AN_EVENT, BYTES_A_DEVICE_EVENT) == (250, 1000)
     room = Room("trace.json")
     room.require(host + device - 1, device_events=max(device - 500_000, 0))
-    with pytest.raises(InputError, match=r"trace.json holds .* events or more, which take .* GiB of memory"):
+    with pytest.raises(InputError, match=r"trace.json holds at least .* events; analysing them takes .* GiB of memory"):
         room.require(host + device, device_events=device)
 
 

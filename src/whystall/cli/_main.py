@@ -66,12 +66,10 @@ def _told(error: Exception, console: Console) -> int:
         console.error(str(error))
         return error.exit_code
     if isinstance(error, MemoryError):
-        console.error(
-            "there is not enough memory for this: give it more, name fewer files, or record fewer steps at a time"
-        )
+        console.error("there is not enough memory: free some, name fewer files, or record fewer steps at a time")
         return InputError.exit_code
     if isinstance(error, FileNotFoundError) and _is_gone():
-        console.error("the folder you stand in is gone: change to one that exists")
+        console.error("the current folder no longer exists: cd to one that does")
         return UsageError.exit_code
     return _internal_error(error, console)
 

@@ -44,7 +44,9 @@ def _checked(status: os.stat_result, path: Path) -> os.stat_result:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(status.st_mode):
         raise NotRegularError(
-            errno.EINVAL, f"it is {kind_of(status.st_mode)}, and only files are read: save it to a file", str(path)
+            errno.EINVAL,
+            f"it is {kind_of(status.st_mode)}, and only regular files are read. Save its content to a file first",
+            str(path),
         )
     return status
 

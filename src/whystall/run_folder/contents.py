@@ -45,7 +45,7 @@ def overhead_sentences(folder: RunFolder) -> list[str]:
             )
         looked = cost.get("looked_ns")
         if isinstance(looked, int) and isinstance(watched, int) and 0 < looked <= watched:
-            text += f"; looking at what is computed again took {looked / 1e9:.3g} s, {looked / watched:.1%}"
+            text += f"; checking for repeated computation took {looked / 1e9:.3g} s, {looked / watched:.1%}"
         ratio = cost.get("profiled_over_unprofiled")
         if isinstance(ratio, float):
             text += f"; steps under the profiler took {ratio:.2f} x as long (nothing is subtracted)"

@@ -1,4 +1,4 @@
-"""What a folder holds that a report rests on, as a digest of its content: known again whatever its times are."""
+"""A digest of the recordings in a folder, made of their content: it stays the same whatever their times are."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ class Room:
         needed = BYTES_AN_EVENT * (events - device_events) + BYTES_A_DEVICE_EVENT * device_events
         if needed > max(self._free, _LITTLE):
             raise InputError(
-                f"{self._name} holds {events:,} events or more, which take {needed / _GIB:.1f} GiB of memory, and "
-                f"{self._free / _GIB:.1f} GiB are free: give it more memory, or record fewer steps"
+                f"{self._name} holds at least {events:,} events; analysing them takes {needed / _GIB:.1f} GiB of "
+                f"memory, but only {self._free / _GIB:.1f} GiB is free: free some memory, or record fewer steps"
             )
 
 
