@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from tests.capture.conftest import Jobs
 
-from whystall.capture.moments import imports
+from whystall.capture.moments import imports, imports_on_main_thread
 
 JOB = """
 import sys, time
@@ -55,6 +57,39 @@ def test_an_import_is_known_on_the_thread_and_of_torch_anywhere(
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.fx.__spec__, "_initializing", True)
     assert imports()
+
+
+BESIDE = """
+from concurrent.futures import ThreadPoolExecutor
+from whystall.capture.moments import imports_on_main_thread
+with ThreadPoolExecutor(1) as beside:
+    FOUND = beside.submit(imports_on_main_thread).result()
+"""
+HOLDS = """
+import threading
+ENDS = threading.Event()
+ENDS.wait()
+"""
+
+
+def test_an_import_of_the_main_thread_and_of_any_other_is_known_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "asked_beside.py").write_text(BESIDE)
+    assert not imports_on_main_thread()
+    assert importlib.import_module("asked_beside").FOUND
+    (tmp_path / "held_there.py").write_text(HOLDS)
+    thread = threading.Thread(target=importlib.import_module, args=("held_there",))
+    thread.start()
+    while not hasattr(sys.modules.get("held_there"), "ENDS"):
+        thread.join(0.01)
+    assert imports()
+    assert imports_on_main_thread()
+    sys.modules["held_there"].ENDS.set()
+    thread.join()
+    assert not imports()
+    assert not imports_on_main_thread()
 
 
 BEGINS = """

@@ -57,6 +57,49 @@ def test_a_file_of_the_users_is_not_hidden_by_what_we_import(jobs: Jobs) -> None
     assert why_blind([sys.executable, "shadows.py"]) is None
 
 
+HALF_THERE = """
+import sys
+import package
+print(package.VALUE, package.statistics.OURS)
+"""
+# Each is imported by the capture, and by the job later, or never.
+NAMES = ("msgspec", "statistics", "resource", "tracemalloc", "tomllib")
+
+
+def test_no_file_of_the_users_is_run_or_hidden_by_what_we_import_within_its_imports(jobs: Jobs) -> None:
+    (jobs.home / "job.py").write_text(HALF_THERE)
+    (jobs.home / "package").mkdir()
+    (jobs.home / "package" / "__init__.py").write_text("import torch\nVALUE = 1\nimport statistics\n")
+    for name in NAMES:
+        text = f"import package\nOURS = {name!r}\nprint(OURS, package.VALUE)\n"
+        (jobs.home / f"{name}.py").write_text(text)
+    jobs.folder.mkdir()
+    plain, watched = jobs.command(sys.executable, "job.py"), jobs.watched("job.py")
+    assert plain.stdout == "statistics 1\n1 statistics\n"
+    assert (watched.code, watched.stdout, watched.stderr) == (plain.code, plain.stdout, plain.stderr)
+
+
+SEES_NO_OTHERS = """
+import sys
+
+class Hears:
+    asked = []
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        cls.asked.append(name)
+
+sys.meta_path.insert(0, Hears)
+import torch
+print(sorted(name for name in Hears.asked if name.startswith(("whystall", "msgspec"))), sys.meta_path[0] is Hears)
+"""
+
+
+def test_a_finder_of_the_users_is_not_asked_for_what_we_import(jobs: Jobs) -> None:
+    (jobs.home / "job.py").write_text(SEES_NO_OTHERS)
+    ran = jobs.watched("job.py")
+    assert (ran.code, ran.stdout) == (0, "[] True\n"), ran.stderr
+
+
 FAILS = """
 import sys, traceback
 try:

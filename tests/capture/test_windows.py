@@ -54,6 +54,16 @@ def test_repeat() -> None:
     assert actions(Schedule(repeat=0), [100.0] * 60).count(Action.START) == 0
 
 
+@pytest.mark.parametrize("schedule", [Schedule(wait=0), Schedule(repeat=0)], ids=["scheduled", "asked for"])
+def test_a_window_that_may_not_begin_begins_once_it_may(schedule: Schedule) -> None:
+    windows = Windows(schedule)
+    windows.may_begin = lambda: False
+    windows.request()
+    assert {windows.step_ended(100 * MS, at * 100 * MS) for at in range(20)} == {Action.NOTHING}
+    windows.may_begin = lambda: True
+    assert windows.step_ended(100 * MS, 2_000 * MS) is Action.START
+
+
 def test_slow_step_begins_a_window() -> None:
     found = actions(Schedule(repeat=0, on_slow=1.5), [100.0] * 10 + [140.0, 100.0, 160.0, 100.0])
     assert [i for i, action in enumerate(found) if action is Action.START] == [12]

@@ -49,5 +49,5 @@ def test_a_large_one_is_refused_before_its_tables_are_made(monkeypatch: pytest.M
     path = trace().operator("aten::mm", at=0, lasts=900).operator("aten::mm", at=1000, lasts=900)
     for at in range(2, 9):
         path = path.operator("aten::mm", at=at * 1000, lasts=900)
-    with pytest.raises(InputError, match="GiB are free"):
+    with pytest.raises(InputError, match="GiB is free"):
         load_trace(path.write(tmp_path / "trace.json"), cache=False)

@@ -10,7 +10,7 @@ from typing import Any
 from whystall._native import call_on_main_thread
 from whystall.capture.main_thread import once, waits
 from whystall.capture.module_search import ModuleSearch
-from whystall.capture.moments import imports
+from whystall.capture.moments import imports, imports_on_main_thread
 from whystall.capture.steps import StepFinder
 from whystall.capture.torch_hooks import TorchHooks, compiles_now
 
@@ -39,7 +39,7 @@ class ForwardSearch:
     def look(self, now_ns: int, began_ns: int) -> None:
         """Asks for a module to be watched, where that is due."""
         self._search.heard(self._hooks.modules_made, self._hooks.modules_living, now_ns)
-        if not self._needs_forward() or not self._is_without_optimizer(now_ns, began_ns):
+        if not self._needs_forward() or not self._is_without_optimizer(now_ns, began_ns) or imports_on_main_thread():
             return
         chosen = self._search.next(now_ns)
         if chosen is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import FrameType, ModuleType
 from typing import Any, Final
 
 _IMPORT_SYSTEM: Final = "<frozen importlib"
-_TORCH: Final = "torch."
 
 
 def captures_graph(torch: Any) -> bool:
@@ -36,20 +36,35 @@ def is_unfit(torch: Any) -> bool:
 
 
 def imports() -> bool:
-    """Whether the calling thread is in an import, or a module of torch's is being imported by anybody.
+    """Whether the calling thread is in an import, or a module is being imported by anybody.
 
     What is imported then, by a profiler that begins, may meet a module that is half there: its import fails, and after
-    it the job's own.
+    it the job's own; or it waits until another thread has imported it.
     """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the calling frame
+    return _is_in_import(sys._getframe(1)) or _any_is_half_there()  # noqa: SLF001 - the documented way to the calling frame
+
+
+def imports_on_main_thread() -> bool:
+    """The same of the main thread, asked on one beside it, which so need not be called upon to ask itself."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - the only way to see where another thread is
+    return _is_in_import(frame) or _any_is_half_there()
+
+
+def _is_in_import(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith(_IMPORT_SYSTEM):
             return True
         frame = frame.f_back
-    return any(_is_half_there(module) for name, module in list(sys.modules.items()) if f"{name}.".startswith(_TORCH))
+    return False
 
 
-def _is_half_there(module: object) -> bool:
+def _any_is_half_there() -> bool:
+    """Whether a module is being imported by anybody; one after another, so that none is kept meanwhile."""
+    return any(is_half_there(name) for name in list(sys.modules))
+
+
+def is_half_there(name: str) -> bool:
     """Whether the import of a module is under way; modules that make their attributes when asked are not asked."""
+    module = sys.modules.get(name)
     spec = vars(module).get("__spec__") if isinstance(module, ModuleType) else None
     return bool(getattr(spec, "_initializing", False))

@@ -15,6 +15,7 @@ from typing import Any
 
 from whystall.capture.config import CaptureConfig
 from whystall.capture.heap import give_back_free_memory
+from whystall.capture.moments import is_half_there
 from whystall.run_folder.description import MOST_OF_ROUNDS
 from whystall.run_folder.layout import WHOLE_STEPS, staged_trace, trace_name
 
@@ -169,15 +170,16 @@ def _no_compiler_is_imported(torch: Any) -> Iterator[None]:
     """Keeps a profiler that starts from importing torch's compiler, only to ask whether it uses CUDA graphs.
 
     It asks by ``hasattr(torch, "_inductor")``, which imports 800 modules: a second or more of the job's time, and where
-    the job is in the midst of its own imports their end. A compiler that the job has not imported uses none.
+    the job is in the midst of its own imports their end. A compiler that the job has not imported uses none; it would
+    wait for one that another thread is importing.
     """
-    module, name = sys.modules.get("torch.profiler.profiler"), "torch._inductor"
-    if module is None or name in sys.modules or "hasattr" in vars(module):
+    module = sys.modules.get("torch.profiler.profiler")
+    if module is None or _compiler_is_there() or "hasattr" in vars(module):
         yield
         return
 
     def has(owner: Any, attribute: str) -> bool:
-        if owner is torch and attribute == "_inductor" and name not in sys.modules:
+        if owner is torch and attribute == "_inductor" and not _compiler_is_there():
             return False
         return hasattr(owner, attribute)
 
@@ -186,6 +188,12 @@ def _no_compiler_is_imported(torch: Any) -> Iterator[None]:
         yield
     finally:
         vars(module).pop("hasattr", None)
+
+
+def _compiler_is_there() -> bool:
+    """Whether the compiler's settings, which the profiler asks, have been imported to their end."""
+    names = ("torch._inductor", "torch._inductor.config")
+    return all(name in sys.modules and not is_half_there(name) for name in names)
 
 
 def _keeping_events(torch: Any) -> dict[str, bool]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from whystall.capture.config import CaptureConfig
+from whystall.capture.moments import imports
 from whystall.capture.recorder import Recorder
 from whystall.capture.together import Together
 from whystall.capture.windows import Action, Windows
+
+_PUT_OFF: Final = (
+    "steps were made while modules were imported: no window opens then, so none of these steps was recorded in a trace"
+)
+# To look for an import takes as long as a short step; while one lasts it is looked again after so long.
+_LOOKS_AGAIN_S: Final = 0.25
 
 
 class Recording:
@@ -17,6 +25,8 @@ class Recording:
 
     def __init__(self, torch: Any, config: CaptureConfig, folder: Path, note: Callable[[str], None]) -> None:
         self.windows = Windows(config.schedule)
+        self.windows.may_begin = self._may_begin
+        self._looks_again_s = 0.0
         self.recorder = Recorder(torch, config, folder)
         self._most_bytes = config.schedule.most_bytes
         self._note = note
@@ -26,6 +36,17 @@ class Recording:
     def running(self) -> bool:
         """Whether a window is open."""
         return self.recorder.running
+
+    def _may_begin(self) -> bool:
+        """Whether nothing is being imported, so that a profiler that begins does no harm."""
+        now_s = time.monotonic()
+        if now_s < self._looks_again_s:
+            return False
+        if not imports():
+            return True
+        self._looks_again_s = now_s + _LOOKS_AGAIN_S
+        self._note(_PUT_OFF)
+        return False
 
     def of_ranks(self, count: int) -> None:
         """Is told of how many ranks this is one."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from whystall._native import call_on_main_thread
 from whystall.capture.config import CaptureConfig
-from whystall.capture.moments import imports, is_unfit
+from whystall.capture.moments import imports, imports_on_main_thread, is_unfit
 from whystall.capture.recorder import Recorder
 from whystall.capture.torch_hooks import compiles_now
 from whystall.run_folder.layout import rank_files, staged_description
@@ -81,7 +81,7 @@ class SteplessWindow:
 
     def look(self) -> None:
         """Called now and then, while no step has been seen, from a thread beside the job."""
-        if time.monotonic() < self._due_s:
+        if time.monotonic() < self._due_s or imports_on_main_thread():
             return
         self._due_s = float("inf")  # until what is asked for here is done: the main thread may not come to it soon
         if self.running:
@@ -95,6 +95,8 @@ class SteplessWindow:
         if not self._missing():
             self._due_s = time.monotonic() + _AFTER_S
             return
+        if self._torch.utils.data.get_worker_info() is not None:
+            return  # the steps are those of the process that this one loads for
         self._windows += 1
         self.discard()  # the later one shows more of the job
         recorder = Recorder(self._torch, self._config, self._folder, held=True)

@@ -158,6 +158,8 @@ class Windows:
         """Whether this is the only rank: several record equally many steps."""
         self.agreed: Callable[[int, int, bool], bool] | None = None
         """Whether a window begins after a step (both counted from 0) for which this rank is ready or not."""
+        self.may_begin: Callable[[], bool] = lambda: True
+        """Asked before a window begins; one that may not begins after a later step."""
         self._steps = 0
         self._waiting = schedule.wait
         self._in_window: int | None = None
@@ -219,11 +221,11 @@ class Windows:
         slow = self.schedule.on_slow is not None and self.steady.is_slow(duration_ns, self.schedule.on_slow)
         self.steady.add(duration_ns)
         if slow or self._wanted or self._has_slowed(now_ns):
-            return self._begin(now_ns)
+            return self._begin(now_ns) if self.may_begin() else Action.NOTHING
         if self.windows_begun >= self.schedule.repeat:
             return Action.NOTHING
         self._waiting -= self.steady.steady
-        ready = self._waiting < 0
+        ready = self._waiting < 0 and self.may_begin()
         if self.agreed is not None:
             ready = self.agreed(self.windows_begun, self._steps, ready)
         return self._begin(now_ns) if ready else Action.NOTHING

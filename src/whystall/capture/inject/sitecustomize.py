@@ -6,6 +6,7 @@ has no whystall of its own runs as if this file were not there.
 
 import _frozen_importlib
 import _frozen_importlib_external
+import _thread
 import os
 import sys
 
@@ -14,12 +15,48 @@ _VARIABLE = "WHYSTALL_CAPTURE"
 
 def _begin() -> None:
     """Starts the capture; a failure is named on standard error and stays ours."""
+    finder = _OwnFinder()
+    sys.meta_path.insert(0, finder)
     try:
-        from whystall.capture import startup
+        try:
+            from whystall.capture import startup
 
-        startup.begin()
+            startup.begin()
+        finally:
+            sys.meta_path[:] = [each for each in sys.meta_path if each is not finder]
+            finder.leave_names()
     except Exception as error:  # noqa: BLE001 - whatever it is, the user's program goes on
         print(f"whystall: nothing is recorded in this process ({type(error).__name__}: {error})", file=sys.stderr)  # noqa: T201
+
+
+class _OwnFinder:
+    """Finds what the capture imports where Python found modules before the job began, by the finders of that time.
+
+    The job may have a ``statistics.py`` of its own, which runs when the job imports it, and not before.
+    """
+
+    def __init__(self) -> None:
+        self._thread = _thread.get_ident()
+        self._found: dict[str, str] = {}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> "_frozen_importlib.ModuleSpec | None":
+        """The spec of what the calling thread imports; ``None`` on others, and for what was not there."""
+        for finder in _finders if _thread.get_ident() == self._thread else ():
+            where = _path if path is None and finder is _PathFinder else path
+            spec = finder.find_spec(name, where, target)  # type: ignore[arg-type] # they are handed on
+            if spec is not None:
+                if path is None and spec.has_location and spec.origin:
+                    self._found[name] = spec.origin
+                return spec
+        return None
+
+    def leave_names(self) -> None:
+        """Forgets modules by whose names the job has files of its own: it imports these when it asks for them."""
+        for name, origin in self._found.items():
+            own = _PathFinder.find_spec(name, sys.path)
+            if own is not None and own.origin != origin:
+                for known in [each for each in sys.modules if each == name or each.startswith(name + ".")]:
+                    sys.modules.pop(known, None)
 
 
 class _HeardSpec(_frozen_importlib.ModuleSpec):
@@ -72,9 +109,11 @@ def _run_next() -> None:
         spec.loader.exec_module(module)
 
 
+_PathFinder = _frozen_importlib_external.PathFinder
 # Children find it in the environment; here it has been found.
 _here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _here]
+_path, _finders = list(sys.path), [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
 if os.environ.get(_VARIABLE) and _frozen_importlib._find_spec("whystall", None) is not None:  # type: ignore[attr-defined] # noqa: SLF001
     if "torch" in sys.modules:
         _begin()
