@@ -17,6 +17,7 @@ from whystall.diagnosis.detectors.samples import (
     SPREAD,
     between_fetches,
     code_of_lines,
+    costliest_functions,
     from_samples,
     lines_where,
     measured_runs,
@@ -90,6 +91,7 @@ class InputWaits:
             evidence.share("of the steps' time", self.share),
             evidence.count("workers of the loader", self.workers),
             *(() if begun is None else (evidence.count("times the loader was begun, each for one batch", begun),)),
+            *costliest_functions(lines_where(self.run, _in_loader)),
         )
 
 

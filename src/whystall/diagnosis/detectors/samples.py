@@ -18,6 +18,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.detectors.loader import begun_anew
+from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.gains import CPU_ERROR, CPU_MORE
 from whystall.diagnosis.where import Place, heaviest
 from whystall.run_folder.samples import BEFORE, CALLED, ENGINE
@@ -51,6 +52,8 @@ _ELSEWHERE: Final = 0.05
 _NEXT_ALONE: Final = 0.2
 """A second rank that is found alone for more than this share of the time has a part of its own to play."""
 _MOST_UNSURE: Final = 0.15
+_MOST_FUNCTIONS: Final = 3
+_LEAST_OF_A_FUNCTION: Final = 0.1
 
 
 def measured_runs(case: Case) -> list[RunSummary]:
@@ -100,12 +103,30 @@ def from_stack_samples(
         evidence=(
             evidence.share(f"of the training thread's stack samples that found {what}", seen),
             evidence.time("time in it, on average", round(share * run.mean_ns), per="step"),
+            *costliest_functions(lines),
         ),
         code=code_of_lines(_named(lines)),
         saved=(max(share - unsure, 0.0), share, min(share + unsure, 0.99)),
         method="samples: the share of the training thread's stack samples",
         rivals=rivals,
     )
+
+
+def functions_by_share(lines: list[SampledLine]) -> list[tuple[str, float]]:
+    """The innermost functions in which a thread was found, and their shares of what was found at the lines."""
+    by_function: defaultdict[str, float] = defaultdict(float)
+    for line in lines:
+        if line.leaf not in {BEFORE, CALLED} and not AWAITS.search(line.leaf):
+            by_function[line.leaf] += line.share
+    whole = max(share_of(lines), 1e-9)
+    return sorted(((name, share / whole) for name, share in by_function.items()), key=lambda one: (-one[1], one[0]))
+
+
+def costliest_functions(lines: list[SampledLine]) -> tuple[Evidence, ...]:
+    """Those in which most was found: they tell what a library's call is at."""
+    most = [one for one in functions_by_share(lines) if one[1] >= _LEAST_OF_A_FUNCTION][:_MOST_FUNCTIONS]
+    told = ", ".join(f"{name} ({share:.0%})" for name, share in most)
+    return (evidence.text("the costliest functions in it", told),) if told else ()
 
 
 def _named(lines: list[SampledLine]) -> list[SampledLine]:

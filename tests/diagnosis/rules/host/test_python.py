@@ -546,3 +546,19 @@ def test_a_job_without_a_device_is_told_of_none() -> None:
     finding = found_in_runs(run(shares={"other": 0.4}, places=[line(0.4)]))["host.python"]
     assert finding.remedy is not None
     assert "device" not in f"{finding.title} {finding.remedy.text} {finding.verify.expect if finding.verify else ''}"
+
+
+def test_the_functions_that_cost_most_are_told() -> None:
+    """What a library's call is at, where the user's line says nothing."""
+    places = [
+        line(0.22, "agent.learn()", leaf="pandas.core.nanops:nanvar"),
+        line(0.1, "agent.learn()", leaf="pyarrow.compute:take"),
+        line(0.02, "agent.learn()", leaf="random:choice"),  # little
+        line(0.06, "agent.learn()", leaf="queue:get"),  # a wait
+        line(0.6, part="backward", at=9),
+    ]
+    found = found_in_runs(run(places=places, shares={"other": 0.4, "backward": 0.6}))["host.python"]
+    told = next(one.value for one in found.evidence if one.what == "the costliest functions in it")
+    assert told == "pandas.core.nanops:nanvar (55%), pyarrow.compute:take (25%)"
+    assert found.remedy is not None
+    assert "as NumPy arrays, and slice these" in found.remedy.text

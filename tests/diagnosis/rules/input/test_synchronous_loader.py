@@ -91,7 +91,11 @@ def test_input_on_the_training_thread(share: float, *, fires: bool) -> None:
         ("mels = torch.tensor(rows)", "__main__:__getitem__", "Making tensors of lists"),
         ("picture = open_image(path)", "PIL.Image:resize", "Decoding and resizing"),
         ("grid = np.load(self.paths[year])", "numpy.lib._format_impl:read_array", "Reading whole files"),
-        ("noise = augment(rows)", "__main__:augment", None),
+        ("row = self.table.iloc[index]", "pandas.core.indexing:__getitem__", "Taking rows out of a table"),
+        ("ids = self.tokenizer(text)", "tokenizers:encode", "Tokenizing takes most"),
+        ("row = self.data[index]", "datasets.formatting.formatting:_row", "Making Python objects of a table's rows"),
+        ("for data in loader:", "numpy.linalg._linalg:eig", "Most of a batch is made in numpy.linalg._linalg:eig"),
+        ("noise = augment(rows)", "torch.functional:stft", None),
     ],
 )
 def test_what_would_make_a_batch_cheaper_is_told_beside_workers(text: str, leaf: str, told: str | None) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import msgspec
 
-from whystall.analysis.run_results import RunSummary
+from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
@@ -31,6 +31,8 @@ from whystall.diagnosis.detectors.samples import (
     between_fetches,
     code_of_lines,
     from_samples,
+    functions_by_share,
+    is_torchs,
     lines_where,
     share_of,
 )
@@ -49,6 +51,9 @@ _IN_A_WORKER: Final = (1.1, 1.25)
 _CHEAPER: Final = {
     "loaded": (0.1, 0.6),
     "converted": (0.3, 0.7),
+    "tabular": (0.3, 0.7),
+    "tokenized": (0.1, 0.5),
+    "unformatted": (0.3, 0.6),
     "decoded": (0.1, 0.5),
     "by_row": (0.4, 0.75),
     "by_line": (0.1, 0.5),
@@ -145,6 +150,9 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
         if saved > best.saved:  # then it is the first thing to do
             also = f"{known.text} Workers beside training help less here, as they take its cores."
             remedy = msgspec.structs.replace(known, text=also)
+    elif (name := _one_function(inside)) is not None:
+        once = f"Most of a batch is made in {name}: where it makes the same of a sample each time, do it once, ahead."
+        remedy = msgspec.structs.replace(workers, text=f"{once} {workers.text}")
     return from_samples(
         CAUSE.id,
         run,
@@ -157,6 +165,12 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
         rivals=("host.python", "input.storage-bound", "host.cpu-contention"),
         remedy=remedy,
     )
+
+
+def _one_function(lines: list[SampledLine]) -> str | None:
+    """A function outside of torch in which more than half of the time at some lines goes."""
+    name, share = next(iter(functions_by_share(lines)), ("", 0.0))
+    return name if share > _MOST_OF_IT and not is_torchs(name) else None
 
 
 def _in_one_line(waits: InputWaits) -> float:
