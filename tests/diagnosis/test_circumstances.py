@@ -51,6 +51,32 @@ def test_a_training_loop_is_neither_served_nor_inference() -> None:
     assert holds == ()
 
 
+@pytest.mark.parametrize(
+    ("layer", "dims", "trains", "holds"),
+    [
+        ("aten::linear", [[1, 12, 64], [64, 64]], False, True),
+        ("aten::conv2d", [[1, 3, 32, 32], [8, 3, 3, 3]], False, True),
+        ("aten::linear", [[8, 12, 64], [64, 64]], False, False),
+        ("aten::linear", [[1, 12, 64], [64, 64]], True, False),  # one long sequence is a usual batch
+    ],
+)
+def test_one_sample_at_a_time_is_told_by_what_layers_are_given(
+    layer: str, dims: list[list[int]], *, trains: bool, holds: bool
+) -> None:
+    built = Job()
+    for number in built.steps(6):
+        with built.inside(layer, **{"Input Dims": dims}):  # type: ignore[arg-type]
+            built.operator("aten::addmm", "gemm", 20_000, **{"Input Dims": [[64], [12, 64], [64, 64]]})  # type: ignore[arg-type]
+        if trains:
+            built.operator("aten::mm", "gemm", 20_000, **{"Fwd thread id": 1, "Sequence number": number})
+    assert ("when_one_sample" in circumstances(case_of(built.built))) is holds
+
+
+def test_where_one_sample_is_given_the_remedy_is_a_batch() -> None:
+    for cause in ("host.python", "host.small-operators"):
+        assert "in one call" in fitting(causes()[cause], ("when_one_sample", "when_inference")).text
+
+
 @pytest.mark.parametrize("cause", ["host.sync", "host.python", "host.launch-bound"])
 def test_a_server_gets_no_words_of_training(cause: str) -> None:
     text = fitting(causes()[cause], ("when_serving", "when_inference")).text

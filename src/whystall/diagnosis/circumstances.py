@@ -21,6 +21,8 @@ from whystall.vocabulary.runtime_calls import is_call
 
 # Where graphs launch at least this share of the device's time, launching by graphs is no advice.
 _MOSTLY: Final = 0.5
+_INSIDE: Final = frozenset({"aten::mm", "aten::addmm", "aten::convolution"})
+"""What torch calls for a layer."""
 _NAMED: Final = ("annotations", "operators", "python_functions")
 
 
@@ -34,6 +36,7 @@ def circumstances(case: Case) -> tuple[str, ...]:
             kinds |= kinds_told_by(distinct(getattr(rank.trace, table)["name"]))
     trains = any(rank.trains or len(rank.optimizer_steps[0]) for rank in case.ranks) or bool(case.runs)
     holds = {
+        "when_one_sample": all(_is_given_one_sample(rank) for rank in case.ranks),
         "when_graphs": any(_by_graphs(rank) for rank in case.ranks),
         "when_serving": "serving" in kinds and not trains,
         "when_sharded": "sharded" in kinds,
@@ -47,6 +50,17 @@ def fitting(cause: Cause, holds: tuple[str, ...]) -> Remedy:
     """The remedy of a cause's entry that fits the circumstances."""
     special = next((cause.remedies[one] for one in holds if one in cause.remedies), None)
     return special or Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
+
+
+def _is_given_one_sample(rank: RankCase) -> bool:
+    """Whether nothing learns, and what has the batch in front is given one sample in each call.
+
+    A product inside of a layer may have rows and places in one.
+    """
+    learns = rank.trains or len(rank.optimizer_steps[0])
+    given = rank.analysis.given
+    layers = [row.rows for row in given if row.operator not in _INSIDE] or [row.rows for row in given]
+    return bool(layers) and not learns and set(layers) == {1}
 
 
 def _by_graphs(rank: RankCase) -> bool:

@@ -398,7 +398,7 @@ def test_what_a_hook_computes_outside_of_torch_holds_the_pass_up(
         is_worth(finding, 1 / (1 - share))
         assert [one.line for one in finding.code] == [48]
         assert finding.remedy is not None
-        assert "within the forward or backward pass" in finding.remedy.text
+        assert "only observes the forward or backward pass" in finding.remedy.text
 
 
 @pytest.mark.parametrize(("pause_ns", "found"), [(400_000, 0.4 / 2.4), (150_000, 0.0)])
