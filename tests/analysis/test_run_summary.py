@@ -180,6 +180,7 @@ def test_workers_that_compute_and_other_processes() -> None:
     assert account.worker_cpu_share == pytest.approx((0.8 + 0.2) / 2)
     assert account.thread_cores == pytest.approx(0.3 + 0.1)
     assert account.other_cores == pytest.approx((350 - 50) / 100 / 2)
+    assert account.own_cores == pytest.approx(50 / 100 / 2)
 
 
 def test_workers_of_short_epochs_count_by_the_time_that_they_were_there() -> None:

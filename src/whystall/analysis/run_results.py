@@ -195,6 +195,8 @@ class RunSummary(Result):
     """Of the time, how much the stepping thread was ready to run and got no core; ``None`` where that is not known."""
     other_cores: float | None = None
     """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""
+    own_cores: float | None = None
+    """Those that this process and its children used, likewise."""
     thread_cores: float = 0.0
     """Cores that further threads of Python's used, on average."""
     beside: list[SampledLine] = msgspec.field(default_factory=list)

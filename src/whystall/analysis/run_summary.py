@@ -179,6 +179,7 @@ def _summary(samples: RunSamples, measured: pl.DataFrame) -> RunSummary:
         worker_cpu_share=_usual(_cpu_shares(samples.workers)),
         workers=samples.workers["pid"].n_unique(),
         other_cores=_other_cores(samples.machine),
+        own_cores=_own_cores(samples.machine),
     )
 
 
@@ -211,6 +212,12 @@ def _places(stacks: pl.DataFrame, whole: int) -> list[SampledLine]:
 def _other_cores(machine: pl.DataFrame) -> float | None:
     """What the machine was busy with beside this process and its children, in cores, over all that was sampled."""
     return cores_of_others(_ticks(machine))
+
+
+def _own_cores(machine: pl.DataFrame) -> float | None:
+    """What this process and its children used, in cores, over all that was sampled."""
+    seen = _ticks(machine)
+    return _cores(seen, 2) if len(seen) > 1 and seen[-1][0] > seen[0][0] else None
 
 
 def _ticks(machine: pl.DataFrame) -> Ticks:

@@ -159,6 +159,13 @@ def test_other_programs_are_no_finding_and_stand_beside_the_verdict() -> None:
     )
 
 
+@pytest.mark.parametrize(("own", "fires"), [(0.99, False), (0.8, True), (None, True)])
+def test_who_fills_all_cores_that_it_may_use_has_lost_none(own: float | None, *, fires: bool) -> None:
+    """A job on one core of its own beside its logger's process; others are busy on the machine's other cores."""
+    sampled = run(on_cpu_share=0.8, involuntary_switches_per_step=20.0, other_cores=3.0, own_cores=own)
+    assert ("host.cpu-contention" in told(sampled, cores=1, threads=1)) is fires
+
+
 def test_a_cause_of_the_job_keeps_the_headline_on_a_shared_machine() -> None:
     sampled = run(
         on_cpu_share=0.5,

@@ -20,6 +20,7 @@ CAUSE: Final = cause_beside(__name__)
 _SWITCHES_PER_S: Final = CAUSE.threshold("switches_per_s")
 _OTHERS_BUSY: Final = CAUSE.threshold("others_busy")
 _SURE: Final = 0.75
+_FILLED: Final = CAUSE.threshold("filled")
 _BESIDE_OTHERS: Final = Remedy(
     text="Other processes use the job's cores: end or move them, or set cores aside for the job (taskset, cpusets, "
     "what is asked of a scheduler). The job's own threads are no more than there are cores.",
@@ -63,6 +64,8 @@ def contentions(case: Case) -> list[Contention]:
         # Ranks of one job wait for each other off their cores: what a single thread waits for a core is known apart.
         told = case.facts.processes == 1 or (threads == 1 and run.queued_share is not None)
         busy = run.other_cores is not None and run.other_cores >= _OTHERS_BUSY and told
+        if case.facts.processes == 1 and cores and (run.own_cores or 0.0) >= _FILLED * cores:
+            busy = False  # others are busy on other cores: this job has all of those that it may use
         # A rank that has cores of its own, and waits for them, has them taken by something that is no rank.
         taken = case.facts.bound and (run.queued_share or 0.0) >= LEAST_OFF_CORE
         if off < LEAST_OFF_CORE or switches_per_s < _SWITCHES_PER_S:
