@@ -309,7 +309,7 @@ def test_a_line_in_a_call_is_python_as_far_as_a_recording_shows_it(monkeypatch: 
     looks = [line(0.6, "x = torch.randn(1000, 1000)", leaf=CALLED), line(0.1, "total += token")]
     sampled = run(shares={"other": 0.7, "forward": 0.1, "backward": 0.1}, places=looks)
     for recorded, share in ((0.0, 0.1), (0.4, 0.4), (0.9, 0.7)):
-        monkeypatch.setattr("whystall.diagnosis.rules.host.python._recorded_python", lambda *_, found=recorded: found)
+        monkeypatch.setattr(python, "_recorded_python", lambda *_, found=recorded, **__: found)
         found = found_in_runs(sampled)["host.python"]
         assert found.gain is not None
         assert found.gain.expected == pytest.approx(1 / (1 - share), rel=0.01)
@@ -388,7 +388,7 @@ def test_a_function_that_is_found_running_in_the_forward_pass_is_python(leaf: st
 def test_what_a_hook_computes_outside_of_torch_holds_the_pass_up(
     leaf: str, recorded: float, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(python, "_recorded_python", lambda _case, _run, lines: recorded if lines else 0.0)
+    monkeypatch.setattr(python, "_recorded_python", lambda _case, _run, lines, **_: recorded if lines else 0.0)
     hook = line(0.3, "low, high = np.percentile(values, [1, 99])", part="forward", leaf=leaf, at=48)
     places = [hook, line(0.4, part="forward", at=25), line(0.3, part="backward", at=78)]
     found = found_in_runs(run(shares={"forward": 0.7, "backward": 0.3, "other": 0.0}, places=places))
@@ -446,6 +446,9 @@ def test_recorded_python_of_torchs_own_is_not_that_of_a_line_that_calls_operator
     case = case_of(job.built, facts=RunFacts(in_windows={0: seen}))
     found = python._recorded_python(replace(case, runs=(sampled,)), sampled, lines)
     assert found == pytest.approx(share * 0.4 / 2.4, abs=0.002)
+    seen_there = own / max(own + of_torch, 1)  # a model's lines, which are to be found there
+    found = python._recorded_python(replace(case, runs=(sampled,)), sampled, lines, unseen=0)
+    assert found == pytest.approx(seen_there * 0.4 / 2.4, abs=0.002)
 
 
 @pytest.mark.parametrize(("pauses", "found"), [(1, (4 - 4 / 20) / 6), (20, 0.0)])
@@ -528,7 +531,7 @@ def test_pickling_of_what_ranks_exchange_is_told_once(text: str, *, told: bool) 
 
 
 def test_what_a_line_calls_outside_of_torch_is_no_python_to_vectorise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "_recorded_python", lambda *_: 0.3)
+    monkeypatch.setattr(python, "_recorded_python", lambda *_, **__: 0.3)
     places = [line(0.3, "x = counts[:, rows].T", leaf=CALLED), line(0.1, "y = g()", at=8), line(0.6, part="backward")]
     remedy = found_in_runs(run(places=places, shares={"other": 0.4, "backward": 0.6}))["host.python"].remedy
     assert remedy is not None

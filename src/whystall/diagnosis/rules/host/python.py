@@ -186,7 +186,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         within = [line for line in run.places if _runs_in_a_part(line) and line not in hooked]
         beneath = [line for line in run.places if _is_in_another_library(line) and line not in hooked]
         idle = min(time_in(run, called), max(_recorded_python(case, run, called) - share, 0.0))
-        idle += min(time_in(run, beneath), _recorded_python(case, run, beneath))
+        idle += min(time_in(run, beneath), _recorded_python(case, run, beneath, unseen=0))
         share = (share + idle + time_in(run, hooked) + time_in(run, within)) * (
             1 - saved_of_python(case.facts.python_tools)[1]
         )
@@ -281,7 +281,7 @@ def _is_library(line: SampledLine) -> bool:
     return is_torchs(line.leaf) and not _OF_FILES_AND_COPIES.search(line.leaf)
 
 
-def _recorded_python(case: Case, run: RunSummary, called: list[SampledLine]) -> float:
+def _recorded_python(case: Case, run: RunSummary, called: list[SampledLine], *, unseen: int = 1) -> float:
     """The part of a step in which a recording of the rank shows Python for long at such lines, and no operator.
 
     A line in a call without the interpreter's lock may be in an operator of torch's, which is no Python; the pauses
@@ -298,20 +298,21 @@ def _recorded_python(case: Case, run: RunSummary, called: list[SampledLine]) -> 
             longer = max(case.recorded_ns - run.mean_ns * case.steps, 0) / max(operators, 1)
             pauses = int(np.count_nonzero(case.in_window(long))) / max(case.steps, 1)
             time = max(case.time_of(long) - pauses * longer, 0.0)
-            return _share_at(case, rank, long, called) * time / max(run.mean_ns, 1)
+            return _share_at(case, rank, long, called, unseen) * time / max(run.mean_ns, 1)
     return 0.0
 
 
-def _share_at(case: Case, rank: RankCase, long: Mask, lines: list[SampledLine]) -> float:
+def _share_at(case: Case, rank: RankCase, long: Mask, lines: list[SampledLine], unseen: int) -> float:
     """The share of what was found in recorded stretches of Python that is at some lines, in no function of torch's.
 
-    One look more is taken to be: where hardly anything was found nobody knows better.
+    As many looks more as are ``unseen`` are taken to be: where hardly anything was found nobody knows better. Lines of
+    a model, which mostly calls operators, are to be found.
     """
     looks = looks_in(case, rank, case.in_window(long))
     count = sum(seen for _, seen in looks)
     at = {(line.file, line.line) for line in lines}
     here = sum(seen for one, seen in looks if (one.file, one.line) in at and not is_torchs(one.leaf))
-    return (here + 1) / (count + 1)
+    return (here + unseen) / max(count + unseen, 1)
 
 
 RULE = Rule(
