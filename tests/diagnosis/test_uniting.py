@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.diagnosis.cases import case_of, fixed, found_in, line, loader, loop, run
 
+from whystall.diagnosis.candidate import Replayed, Sampled, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.evidence import share
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.run_facts import RunFacts
+from whystall.diagnosis.uniting import merged
 from whystall.run_folder.samples import CALLED
 
 
@@ -111,6 +115,16 @@ def test_what_samples_measured_goes_before_what_was_replayed_and_both_are_eviden
     [found] = diagnose(case_of(loop()), rules).findings
     assert found.gain is not None
     assert found.gain.expected == pytest.approx(1 / (1 - 0.2), rel=0.01)
+
+
+def test_numbers_of_recorded_steps_say_so_beside_those_of_the_whole_run() -> None:
+    """A batch took 277 ms of the run's steps and 139 ms of recorded ones: two numbers, of two things."""
+    more: dict[str, Any] = {"cause": "host.gc", "ranks": (0,), "attributed_ns": 1, "method": ""}
+    of_run = Sampled(evidence=(share("of the steps", 0.36),), saved=(0.1, 0.2, 0.3), **more)
+    of_window = Replayed(evidence=(share("of the step", 0.13),), removal=None, **more)
+    for pair in ([of_run, of_window], [of_window, of_run]):
+        [one] = merged([Weighed(each, 0.1, 0.2, 0.3, 0.2) for each in pair])
+        assert [fact.what for fact in one.candidate.evidence] == ["of the steps", "in recorded steps: of the step"]
 
 
 def test_a_cause_found_at_two_lines_is_told_once() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from whystall.diagnosis.candidate import Candidate, Replayed, Sampled, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.finding import Evidence
 
 
 def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
@@ -49,7 +52,7 @@ def once(candidates: Sequence[Standing]) -> list[Standing]:
 def merged(weighed: Sequence[Weighed]) -> list[Weighed]:
     """One of each cause and rank: what samples measured over the whole run goes before what was replayed of a part.
 
-    The evidence of both is kept.
+    The evidence of both is kept, each with what it is of.
     """
     out: list[Weighed] = []
     for one in weighed:
@@ -70,13 +73,20 @@ def _joined(one: Weighed, other: Weighed) -> Weighed:
     kept, added = first.candidate, second.candidate
     candidate = replace(
         kept,
-        evidence=(*kept.evidence, *added.evidence),
+        evidence=(*kept.evidence, *(_of_recording(kept, added))),
         code=kept.code if kept.code.lines else added.code,
         removal=kept.removal or added.removal,
         if_hidden=kept.if_hidden or added.if_hidden,
         ranks=tuple(sorted({*kept.ranks, *added.ranks})),
     )
     return replace(first, candidate=candidate)
+
+
+def _of_recording(kept: Valued, added: Valued) -> list[Evidence]:
+    """The evidence of the second; what holds of recorded steps alone says so beside what holds of the whole run."""
+    if not isinstance(kept, Sampled) or isinstance(added, Sampled):
+        return list(added.evidence)
+    return [structs.replace(one, what=f"in recorded steps: {one.what}") for one in added.evidence]
 
 
 def _same(one: Valued, other: Valued) -> bool:
