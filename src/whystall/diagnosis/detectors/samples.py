@@ -122,10 +122,20 @@ def functions_by_share(lines: list[SampledLine]) -> list[tuple[str, float]]:
     return sorted(((name, share / whole) for name, share in by_function.items()), key=lambda one: (-one[1], one[0]))
 
 
+def spoken(function: str) -> str:
+    """An innermost function by its name and its package's; one of the script by its name.
+
+    >>> spoken("numpy.linalg._linalg:eig"), spoken("__main__:augment")
+    ('eig of numpy', 'augment')
+    """
+    module, _, name = function.rpartition(":")
+    return f"{name} of {module.partition('.')[0]}" if module not in {"", "__main__"} else name
+
+
 def costliest_functions(lines: list[SampledLine]) -> tuple[Evidence, ...]:
     """Those in which most was found: they tell what a library's call is at."""
     most = [one for one in functions_by_share(lines) if one[1] >= _LEAST_OF_A_FUNCTION][:_MOST_FUNCTIONS]
-    told = ", ".join(f"{name} ({share:.0%})" for name, share in most)
+    told = ", ".join(f"{spoken(name)} ({share:.0%})" for name, share in most)
     return (evidence.text("the costliest functions in it", told),) if told else ()
 
 

@@ -35,6 +35,7 @@ from whystall.diagnosis.detectors.samples import (
     is_torchs,
     lines_where,
     share_of,
+    spoken,
 )
 from whystall.diagnosis.detectors.threads import slowed_by
 from whystall.diagnosis.finding import Remedy
@@ -151,7 +152,8 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
             also = f"{known.text} Workers beside training help less here, as they take its cores."
             remedy = msgspec.structs.replace(known, text=also)
     elif (name := _one_function(inside)) is not None:
-        once = f"Most of a batch is made in {name}: where it makes the same of a sample each time, do it once, ahead."
+        where = f"Most of a batch is made in {spoken(name)}"
+        once = f"{where}: where it makes the same of a sample each time, do it once, ahead."
         remedy = msgspec.structs.replace(workers, text=f"{once} {workers.text}")
     return from_samples(
         CAUSE.id,
