@@ -57,7 +57,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         cores=ranks[0].cores_allowed,
         threads=ranks[0].torch_threads,
         processes=len(ranks),
-        cores_here=len(shared) or ranks[0].cores_allowed,
+        cores_here=min(len(shared), ranks[0].cpu_quota or len(shared)) or ranks[0].cores_allowed,
         ranks_here=len(here),
         bound=bool(shared) and sum(len(rank.cores_own) for rank in here) == len(shared) and len(here) > 1,
         loaders=tuple(loader for rank in ranks for loader in rank.loaders),

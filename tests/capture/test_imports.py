@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import subprocess
 import sys
 import threading
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import MagicMock
 
 import pytest
 from tests.capture.conftest import Jobs
 
+from whystall.capture import moments
 from whystall.capture.moments import imports, imports_on_main_thread
 
 JOB = """
@@ -116,3 +121,45 @@ recorder.stop()
 def test_a_profiler_that_begins_imports_no_compiler(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", BEGINS], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "[]\nFalse True\n"), done.stderr
+
+
+def test_looking_for_imports_loads_no_lazy_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that loads when it is first asked for anything, and one whose spec answers to everything."""
+    (tmp_path / "lazily.py").write_text("raise RuntimeError('loaded')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = importlib.util.find_spec("lazily")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    lazy = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "lazily", lazy)
+    spec.loader.exec_module(lazy)
+    stub = ModuleType("stub")
+    stub.__spec__ = MagicMock()
+    monkeypatch.setitem(sys.modules, "stub", stub)
+    assert not moments.imports()
+    assert not moments.imports_on_main_thread()
+    with pytest.raises(RuntimeError, match="loaded"):
+        _ = lazy.anything
+
+
+def test_a_forked_child_waits_for_no_import_of_its_parents_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = ModuleType("half")
+    half.__spec__ = ModuleSpec("half", None)
+    half.__spec__._initializing = True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "half", half)
+    monkeypatch.setattr(moments, "_never_whole", set())
+    assert moments.imports()
+    moments._is_a_child()
+    assert not moments.imports()
+
+
+def test_a_window_ends_while_another_thread_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = ModuleType("half")
+    half.__spec__ = ModuleSpec("half", None)
+    half.__spec__._initializing = True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "half", half)
+    assert moments.imports()
+    assert not moments.imports(elsewhere=False)
+    monkeypatch.setitem(sys.modules, "torch.half", half)
+    assert moments.imports(elsewhere=False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from types import FrameType, ModuleType
 from typing import Any, Final
 
 _IMPORT_SYSTEM: Final = "<frozen importlib"
+_TORCH: Final = "torch."
 
 
 def captures_graph(torch: Any) -> bool:
@@ -35,19 +37,19 @@ def is_unfit(torch: Any) -> bool:
     return captures_graph(torch) or in_backward(torch)
 
 
-def imports() -> bool:
-    """Whether the calling thread is in an import, or a module is being imported by anybody.
+def imports(*, elsewhere: bool = True) -> bool:
+    """Whether the calling thread is in an import, or a module (one of torch's, without ``elsewhere``) is by anybody.
 
     What is imported then, by a profiler that begins, may meet a module that is half there: its import fails, and after
     it the job's own; or it waits until another thread has imported it.
     """
-    return _is_in_import(sys._getframe(1)) or _any_is_half_there()  # noqa: SLF001 - the documented way to the calling frame
+    return _is_in_import(sys._getframe(1)) or _any_is_half_there(elsewhere=elsewhere)  # noqa: SLF001 - the documented way to the calling frame
 
 
-def imports_on_main_thread() -> bool:
+def imports_on_main_thread(*, elsewhere: bool = True) -> bool:
     """The same of the main thread, asked on one beside it, which so need not be called upon to ask itself."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - the only way to see where another thread is
-    return _is_in_import(frame) or _any_is_half_there()
+    return _is_in_import(frame) or _any_is_half_there(elsewhere=elsewhere)
 
 
 def _is_in_import(frame: FrameType | None) -> bool:
@@ -58,13 +60,25 @@ def _is_in_import(frame: FrameType | None) -> bool:
     return False
 
 
-def _any_is_half_there() -> bool:
+def _any_is_half_there(*, elsewhere: bool) -> bool:
     """Whether a module is being imported by anybody; one after another, so that none is kept meanwhile."""
-    return any(is_half_there(name) for name in list(sys.modules))
+    of = "" if elsewhere else _TORCH
+    return any(is_half_there(name) for name in list(sys.modules) if f"{name}.".startswith(of))
 
 
 def is_half_there(name: str) -> bool:
-    """Whether the import of a module is under way; modules that make their attributes when asked are not asked."""
+    """Whether the import of a module is under way; modules that load, or make attributes, when asked are not asked."""
     module = sys.modules.get(name)
-    spec = vars(module).get("__spec__") if isinstance(module, ModuleType) else None
-    return bool(getattr(spec, "_initializing", False))
+    if name in _never_whole or not issubclass(type(module), ModuleType):
+        return False
+    spec = ModuleType.__getattribute__(module, "__dict__").get("__spec__")
+    return getattr(spec, "_initializing", False) is True
+
+
+def _is_a_child() -> None:
+    """In a forked child nobody goes on with what another thread of the parent was importing."""
+    _never_whole.update(name for name in list(sys.modules) if is_half_there(name))
+
+
+_never_whole: Final[set[str]] = set()
+os.register_at_fork(after_in_child=_is_a_child)

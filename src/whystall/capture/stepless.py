@@ -81,7 +81,7 @@ class SteplessWindow:
 
     def look(self) -> None:
         """Called now and then, while no step has been seen, from a thread beside the job."""
-        if time.monotonic() < self._due_s or imports_on_main_thread():
+        if time.monotonic() < self._due_s or imports_on_main_thread(elsewhere=not self.running):
             return
         self._due_s = float("inf")  # until what is asked for here is done: the main thread may not come to it soon
         if self.running:
@@ -90,7 +90,7 @@ class SteplessWindow:
             call_on_main_thread(lambda: self._pausing(self._begin))
 
     def _begin(self) -> None:
-        if self._is_not_now() or (compiles_now() and self._put_off()):
+        if self._is_not_now(elsewhere=True) or (compiles_now() and self._put_off()):
             return
         if not self._missing():
             self._due_s = time.monotonic() + _AFTER_S
@@ -106,16 +106,19 @@ class SteplessWindow:
             recorder.start_at_once()
         self._due_s = time.monotonic() + self._lasts_s
 
-    def _is_not_now(self) -> bool:
-        """Whether a profiler would do harm at the moment; it is looked again soon."""
-        return (imports() or is_unfit(self._torch)) and self._put_off()
+    def _is_not_now(self, *, elsewhere: bool) -> bool:
+        """Whether a profiler that begins, or ends, would do harm at the moment; it is looked again soon.
+
+        One that ends waits for no import ``elsewhere``, which may take long: what it records grows meanwhile.
+        """
+        return (imports(elsewhere=elsewhere) or is_unfit(self._torch)) and self._put_off()
 
     def _put_off(self) -> bool:
         self._due_s = time.monotonic()
         return True
 
     def _end(self) -> None:
-        if self._is_not_now():
+        if self._is_not_now(elsewhere=False):
             return
         began = time.monotonic()
         if self._recorder is not None:

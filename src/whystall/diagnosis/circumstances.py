@@ -36,7 +36,7 @@ def circumstances(case: Case) -> tuple[str, ...]:
             kinds |= kinds_told_by(distinct(getattr(rank.trace, table)["name"]))
     trains = any(rank.trains or len(rank.optimizer_steps[0]) for rank in case.ranks) or bool(case.runs)
     holds = {
-        "when_one_sample": all(_is_given_one_sample(rank) for rank in case.ranks),
+        "when_one_sample": all(is_given_one_sample(rank) for rank in case.ranks),
         "when_graphs": any(_by_graphs(rank) for rank in case.ranks),
         "when_serving": "serving" in kinds and not trains,
         "when_sharded": "sharded" in kinds,
@@ -52,8 +52,8 @@ def fitting(cause: Cause, holds: tuple[str, ...]) -> Remedy:
     return special or Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
 
 
-def _is_given_one_sample(rank: RankCase) -> bool:
-    """Whether nothing learns, and what has the batch in front is given one sample in each call.
+def is_given_one_sample(rank: RankCase) -> bool:
+    """Whether nothing learns, and what has the batch in front is given a first dimension of one in each call.
 
     A product inside of a layer may have rows and places in one.
     """

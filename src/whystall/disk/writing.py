@@ -30,6 +30,7 @@ IsOurs = Callable[[bytes], bool]
 
 HEAD_BYTES: Final = 256
 _STAGED: Final = ".whystall-"
+_NO_FALLOCATE: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 
@@ -173,9 +174,10 @@ def _pour(staged: Path, place: Path) -> None:
         old, new = os.fstat(raw).st_size, os.fstat(source.fileno()).st_size
         try:
             os.posix_fallocate(raw, 0, max(new, 1))
-        except OSError:
-            target.truncate(old)
-            raise
+        except OSError as error:
+            if error.errno not in _NO_FALLOCATE:
+                target.truncate(old)
+                raise
         shutil.copyfileobj(source, target)
         target.truncate(new)
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from whystall.errors import InputError
-from whystall.json_text import parse_json
+from whystall.json_text import NotJsonError, parse_json
 from whystall.live.observation import Look, Stack
 from whystall.vocabulary.frames import Frame
 
@@ -99,7 +98,7 @@ def looks(program: str, pid: int, ended: Callable[[], bool]) -> Iterator[list[di
         begin = time.monotonic()
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_PATIENCE_S)  # noqa: S603 - as above
         if ran.returncode == 0:
-            with contextlib.suppress(json.JSONDecodeError):
+            with contextlib.suppress(NotJsonError):
                 yield parse_json(ran.stdout)
         time.sleep(max(_LOOK_EVERY_S - (time.monotonic() - begin), _LOOK_EVERY_S / 2))
 

@@ -41,6 +41,9 @@ class RankFacts(msgspec.Struct, frozen=True):
     """One rank's part of ``run.json``, as far as analyses use it; what is missing or of another kind is ``None``."""
 
     cores_allowed: int | None
+    """Those that its mask names, and no more than its control group is given the time of."""
+    cpu_quota: int | None
+    """The cores whose time the control group is given, rounded up; ``None``: no limit."""
     torch_threads: int | None
     profiled_over_unprofiled: float | None
     loaders: tuple[dict[str, int | bool | None], ...]
@@ -94,7 +97,8 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
     facts, overhead = table(rank.get("facts")), table(rank.get("overhead"))
     ratio = overhead.get("profiled_over_unprofiled")
     return RankFacts(
-        cores_allowed=_integer(facts.get("cores_allowed")),
+        cores_allowed=_least(_integer(facts.get("cores_allowed")), _quota(facts.get("cgroup_cpu_max"))),
+        cpu_quota=_quota(facts.get("cgroup_cpu_max")),
         torch_threads=_integer(facts.get("torch_threads")),
         profiled_over_unprofiled=float(ratio) if isinstance(ratio, int | float) else None,
         loaders=tuple(
@@ -246,6 +250,22 @@ def _both(amounts: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 def _word(value: object) -> str | None:
     return value[:_LONGEST_FACT] if isinstance(value, str) and value else None
+
+
+def _quota(line: object) -> int | None:
+    """The cores of a ``cpu.max``: so many microseconds in each period of so many, or ``max``.
+
+    >>> _quota("400000 100000"), _quota("150000 100000"), _quota("max 100000")
+    (4, 2, None)
+    """
+    words = line.split() if isinstance(line, str) else []
+    if len(words) != 2 or not all(word.isascii() and word.isdigit() and len(word) < 12 for word in words):
+        return None
+    return max(-(-int(words[0]) // max(int(words[1]), 1)), 1)
+
+
+def _least(*counts: int | None) -> int | None:
+    return min((count for count in counts if count is not None), default=None)
 
 
 def _integer(value: object) -> int | None:

@@ -54,7 +54,9 @@ class _OwnFinder:
         """Forgets modules by whose names the job has files of its own: it imports these when it asks for them."""
         for name, origin in self._found.items():
             own = _PathFinder.find_spec(name, sys.path)
-            if own is not None and own.origin != origin:
+            if own is None or not own.origin or name == "whystall":
+                continue
+            if os.path.realpath(own.origin) != os.path.realpath(origin):
                 for known in [each for each in sys.modules if each == name or each.startswith(name + ".")]:
                     sys.modules.pop(known, None)
 

@@ -18,9 +18,9 @@ _KINDS: Final = {
         r"^(numpy\.lib\._?(npyio|format)\w*|zipfile|h5py\.\S*):"
         r"|\b(np|numpy|torch)\.load\(|\bread_(csv|parquet|json|pickle)\(|\bZipFile\("
     ),
-    "tabular": re.compile(r"^pandas[.:]|\.i?(loc|at)\[|\.(iterrows|itertuples)\("),
-    "tokenized": re.compile(r"^(tokenizers|sentencepiece|tiktoken|transformers\.tokenization\w*)[.:]"),
-    "unformatted": re.compile(r"^(datasets\.(formatting|arrow_dataset|table)|pyarrow)[.:]"),
+    "tabular": re.compile(r"^pandas[.:]"),
+    "tokenized": re.compile(r"^(tokenizers|sentencepiece|tiktoken)[.:]|^transformers\.(\S*\.)?tokenization\w*[.:]"),
+    "unformatted": re.compile(r"^(datasets\.(formatting\.formatting|arrow_dataset|table)|pyarrow)[.:]"),
     "copied": re.compile(r"^copy:|\bdeepcopy\(|^torch\.nn\.modules\.module:\w*(state_dict|load)\n"),
     "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
     "weighed": re.compile(r"\bchoice\(.*\bp ?=|\bchoices\(.*\b(cum_)?weights ?="),

@@ -134,8 +134,11 @@ def spoken(function: str) -> str:
 
 def costliest_functions(lines: list[SampledLine]) -> tuple[Evidence, ...]:
     """Those in which most was found: they tell what a library's call is at."""
-    most = [one for one in functions_by_share(lines) if one[1] >= _LEAST_OF_A_FUNCTION][:_MOST_FUNCTIONS]
-    told = ", ".join(f"{spoken(name)} ({share:.0%})" for name, share in most)
+    by_name: defaultdict[str, float] = defaultdict(float)
+    for function, share in functions_by_share(lines):
+        by_name[spoken(function)] += share
+    most = sorted(by_name.items(), key=lambda one: (-one[1], one[0]))[:_MOST_FUNCTIONS]
+    told = ", ".join(f"{name} ({share:.0%})" for name, share in most if share >= _LEAST_OF_A_FUNCTION)
     return (evidence.text("the costliest functions in it", told),) if told else ()
 
 

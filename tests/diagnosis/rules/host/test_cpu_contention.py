@@ -108,6 +108,7 @@ def test_processes_of_one_thread_cannot_have_fewer() -> None:
         (0.6, {"input": 0.38}, "x = f()"),  # waits for batches
         (0.6, {"save": 0.38}, "x = f()"),  # waits for the disk
         (0.6, {}, "time.sleep(0.04)"),  # sleeps of its own accord
+        (0.6, {}, "results = [pipe.recv() for pipe in pipes]"),  # waits for the processes of its environments
     ],
 )
 def test_a_thread_that_waits_for_something_known_lacks_no_core(
@@ -118,7 +119,7 @@ def test_a_thread_that_waits_for_something_known_lacks_no_core(
         shares=shares,
         involuntary_switches_per_step=20.0,
         other_cores=3.0,
-        places=[line(0.38, text)],
+        places=[line(0.38, text, leaf="multiprocessing.connection:_recv" if "recv" in text else None)],
     )
     assert "host.cpu-contention" not in told(sampled, cores=8, threads=16)
 
@@ -154,8 +155,8 @@ def test_other_programs_are_no_finding_and_stand_beside_the_verdict() -> None:
     assert (finding.severity, finding.gain, finding.verify) == ("info", None, None)
     assert verdict.cause is None
     assert verdict.summary == (
-        "This machine is shared: other programs use 3.0 cores, and the training thread gets none 40.0 % of the time. "
-        "Alone, steps would be about 1.67 times as fast."
+        "This machine is shared: other programs use 3.0 cores, and the training thread is without one 40.0 % of the "
+        "time. Alone, steps would be up to 1.67 times as fast."
     )
 
 

@@ -551,6 +551,17 @@ def test_a_job_without_a_device_is_told_of_none() -> None:
     assert "device" not in f"{finding.title} {finding.remedy.text} {finding.verify.expect if finding.verify else ''}"
 
 
+def test_what_no_recording_backs_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of a library's, found in its forward pass: its operators are torch's, and Python is elsewhere."""
+    monkeypatch.setattr(python, "_recorded_python", lambda *_, **__: 0.0)
+    model = line(0.34, "out = model(**batch)", part="forward", leaf="transformers.pytorch_utils:forward", at=3)
+    places = [model, line(0.1, "score = bleu(words)", leaf="__main__:bleu", at=8), line(0.56, part="backward", at=9)]
+    found = found_in_runs(run(places=places, shares={"other": 0.1, "forward": 0.34, "backward": 0.56}))["host.python"]
+    assert [one.line for one in found.code] == [8]
+    assert found.evidence[0].value == pytest.approx(0.1)
+    assert "between the parts" in found.evidence[0].what
+
+
 def test_the_functions_that_cost_most_are_told() -> None:
     """What a library's call is at, where the user's line says nothing."""
     places = [

@@ -92,6 +92,16 @@ def test_input_on_the_training_thread(share: float, *, fires: bool) -> None:
         ("picture = open_image(path)", "PIL.Image:resize", "Decoding and resizing"),
         ("grid = np.load(self.paths[year])", "numpy.lib._format_impl:read_array", "Reading whole files"),
         ("row = self.table.iloc[index]", "pandas.core.indexing:__getitem__", "Taking rows out of a table"),
+        (
+            "ids = self.tok(self.df.iloc[i])",
+            "transformers.tokenization_utils_fast:_encode_plus",
+            "Tokenizing takes most",
+        ),
+        (
+            "row = self.data[index]",
+            "datasets.formatting.torch_formatter:format_row",
+            "Most of a batch is made in format_row",
+        ),
         ("ids = self.tokenizer(text)", "tokenizers:encode", "Tokenizing takes most"),
         ("row = self.data[index]", "datasets.formatting.formatting:_row", "Making Python objects of a table's rows"),
         ("for data in loader:", "numpy.linalg._linalg:eig", "Most of a batch is made in eig of numpy"),

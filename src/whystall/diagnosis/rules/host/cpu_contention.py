@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from whystall.analysis.run_results import RunSummary
+from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled, Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.samples import LEAST_OFF_CORE, from_samples, measured_runs, off_core, without_others
+from whystall.diagnosis.detectors.samples import (
+    AWAITS,
+    LEAST_OFF_CORE,
+    from_samples,
+    measured_runs,
+    off_core,
+    without_others,
+)
 from whystall.diagnosis.finding import Evidence, Remedy
 from whystall.diagnosis.gains import percent, speedup
 from whystall.diagnosis.rule import Finder, Rule
@@ -20,6 +28,7 @@ CAUSE: Final = cause_beside(__name__)
 _SWITCHES_PER_S: Final = CAUSE.threshold("switches_per_s")
 _OTHERS_BUSY: Final = CAUSE.threshold("others_busy")
 _SURE: Final = 0.75
+_RECEIVES: Final = re.compile(r":_?(recv\w*|read\w*|accept)$")
 _FILLED: Final = CAUSE.threshold("filled")
 _BESIDE_OTHERS: Final = Remedy(
     text="Other processes use the job's cores: end or move them, or set cores aside for the job (taskset, cpusets, "
@@ -45,9 +54,14 @@ class Contention:
     def __str__(self) -> str:
         return (
             f"This machine is shared: other programs use {self.run.other_cores or 0.0:.1f} cores, and the training "
-            f"thread gets none {percent(self.off)} of the time. Alone, steps would be about {speedup(self.off):.2f} "
-            "times as fast."
+            f"thread is without one {percent(self.off)} of the time. Alone, steps would be up to "
+            f"{speedup(self.off):.2f} times as fast."
         )
+
+
+def _waits(line: SampledLine) -> bool:
+    """Whether the thread waits of its own accord: for another thread or process, a pipe, a socket, or some time."""
+    return "sleep" in line.text or bool(AWAITS.search(line.leaf) or _RECEIVES.search(line.leaf))
 
 
 def contentions(case: Case) -> list[Contention]:
@@ -57,7 +71,7 @@ def contentions(case: Case) -> list[Contention]:
     crowded = cores is not None and threads is not None and threads * ranks > cores
     found = []
     for run in measured_runs(case):
-        off = off_core(run, lambda line: "sleep" in line.text)
+        off = off_core(run, _waits)
         if threads == 1 and run.queued_share is not None:
             off = min(off, run.queued_share)  # a single thread that waits for no core waits for something else
         switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)

@@ -16,6 +16,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.circumstances import is_given_one_sample
 from whystall.diagnosis.detectors.episodes import (
     annotation_around,
     collected_ns,
@@ -65,6 +66,7 @@ _OF_FILES_AND_COPIES: Final = re.compile(
     r"^torch\.(serialization|_weights_only_unpickler|storage):|:(__deepcopy__|_rebuild_\w+)$"
     r"|^torch\.nn\.modules\.module:(\w*state_dict|_?named_\w+|load)$"
 )
+_OBSERVES: Final = "work in its forward or backward pass that is no operator of torch's, in a hook for instance"
 _SELDOM: Final = 0.1
 _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 _PARTS: Final = ("forward", "backward", "optimizer")
@@ -186,23 +188,26 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         within = [line for line in run.places if _runs_in_a_part(line) and line not in hooked]
         beneath = [line for line in run.places if _is_in_another_library(line) and line not in hooked]
         idle = min(time_in(run, called), max(_recorded_python(case, run, called) - share, 0.0))
-        idle += min(time_in(run, beneath), _recorded_python(case, run, beneath, unseen=0))
-        share = (share + idle + time_in(run, hooked) + time_in(run, within)) * (
+        under = min(time_in(run, beneath), _recorded_python(case, run, beneath, unseen=0))
+        beneath = beneath if under > 0 else []
+        share = (share + idle + under + time_in(run, hooked) + time_in(run, within)) * (
             1 - saved_of_python(case.facts.python_tools)[1]
         )
         chosen = [*(lines if idle > 0 else running), *hooked, *within, *beneath]
         if share >= LEAST_SEEN and not (share < _MOST_SPREAD and _is_spread(chosen, run.places)):
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
             kinds = {
-                "Python between the parts of a step": lines,
-                "Python in its forward or backward pass, as on no other rank": hooked,
-                "Python of its own in its forward or backward pass": within,
-                "work in its forward or backward pass that is no operator of torch's, in a hook for instance": beneath,
+                "Python between the parts of a step": share_of(lines),
+                "Python in its forward or backward pass, as on no other rank": share_of(hooked),
+                "Python of its own in its forward or backward pass": share_of(within),
+                _OBSERVES: under,
             }
-            what = max(kinds, key=lambda one: share_of(kinds[one]))
+            what = max(kinds, key=lambda one: kinds[one])
             found = from_stack_samples(CAUSE.id, run, chosen, share, what, rivals)
             remedy = _remedy_of(chosen)
-            if remedy is None and kinds[what] is beneath:
+            if remedy is None and _calls_model_for_one(case, run, chosen):
+                remedy = CAUSE.remedies["one_sample"]
+            elif remedy is None and what == _OBSERVES:
                 remedy = CAUSE.remedies["observed"]
             yield replace(found, remedy=remedy)
 
@@ -252,6 +257,17 @@ def _runs_in_a_part(line: SampledLine) -> bool:
     at_home = module == "__main__" or module.rpartition(".")[2] in {file.partition(".")[0], folder.rpartition("/")[2]}
     own = at_home and function == line.function and line.leaf not in {CALLED, BEFORE}
     return own and line.part in ("forward", "backward") and not _is_library(line) and not is_logging(line)
+
+
+def _calls_model_for_one(case: Case, run: RunSummary, lines: list[SampledLine]) -> bool:
+    """Whether most of it is at a line that calls the model, which is given one sample at a time."""
+    if not any(is_given_one_sample(rank) for rank in case.ranks if rank.rank == run.rank):
+        return False
+    by_line: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for line in lines:
+        by_line[line.file, line.line] += line.share
+    most = max(by_line, key=lambda at: by_line[at])
+    return any(is_torchs(line.leaf) for line in run.places if (line.file, line.line) == most)
 
 
 def _is_in_another_library(line: SampledLine) -> bool:
