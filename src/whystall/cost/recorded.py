@@ -76,7 +76,7 @@ def parse(
             _argument(shape, str(_at(names, place) or ""), _at(texts, place), _at(steps, place))
             for place, shape in enumerate(shapes)
         ]
-    except ValueError:
+    except (ValueError, RecursionError):
         return None  # what stands there are no dimensions
 
 
