@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import threading
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,3 +127,23 @@ def test_a_moment_by_the_clock_has_no_python_stacks(tmp_path: Path, monkeypatch:
     recorder.drop()
     assert [(each["with_stack"], each["with_modules"]) for each in asked] == [(False, False)]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("end", ["stop", "drop", "mark"])
+def test_a_window_is_left_alone_by_another_thread(end: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The profiler is the opening thread's: to end it on another one ended the process (``os._exit`` on a thread)."""
+    recorder = Recorder(torch, CaptureConfig(folder=str(tmp_path)), tmp_path)
+    recorder.start_at_once()
+    torch.ones(4, 4) @ torch.ones(4, 4)
+    profiler = recorder._profiler
+    try:
+        thread = threading.Thread(target=getattr(recorder, end))
+        thread.start()
+        thread.join()
+        assert not recorder.running
+        assert recorder.files == []
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        profiler.on_trace_ready = None
+        profiler.stop()
+    assert "disableProfiler" not in capfd.readouterr().err

@@ -8,6 +8,7 @@ import inspect
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,7 @@ class Recorder:
         self._written: Path | None = None
         self._published = 0
         self._unwanted = False
+        self._thread = 0
 
     @property
     def running(self) -> bool:
@@ -75,6 +77,7 @@ class Recorder:
         if torch.cuda.is_initialized() and torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         self._marks = 0
+        self._thread = threading.get_ident()
         self.starting = True
         try:
             self._profiler = torch.profiler.profile(
@@ -99,6 +102,9 @@ class Recorder:
 
     def mark(self) -> None:
         """Tells the profiler that a step has ended."""
+        if self._is_elsewhere():
+            self._profiler = None
+            return
         self._marks += 1
         self.starting = True
         try:
@@ -108,9 +114,14 @@ class Recorder:
             self.starting = False
 
     def stop(self, *, whole: bool = False) -> None:
-        """Closes the window; what was recorded of it is written. ``whole`` says that a step has just ended."""
+        """Closes the window; what was recorded of it is written. ``whole`` says that a step has just ended.
+
+        On another thread than the one that opened it, as where that one's job is ended, nothing can be: the profiler is
+        the opening thread's, and has nothing to write that would not end the process. It is left alone.
+        """
+        elsewhere = self._is_elsewhere()
         profiler, self._profiler = self._profiler, None
-        if profiler is None:
+        if profiler is None or elsewhere:
             return
         ended = self._marks - self._config.schedule.warmup
         if not whole and ended >= 0:
@@ -121,6 +132,10 @@ class Recorder:
             # It holds itself, and with it all events until the next great garbage collection.
             profiler.profiler, profiler.action_map = None, {}
             give_back_free_memory()
+
+    def _is_elsewhere(self) -> bool:
+        """Whether another thread asks than the one whose calls are recorded."""
+        return self.running and threading.get_ident() != self._thread
 
     def drop(self) -> None:
         """Closes the window; nothing is written, and a trace that was held is deleted."""
