@@ -1,10 +1,10 @@
-"""Watches the jobs of `jobs.toml` and compares what is said with what is known.
+"""Watches the jobs of `jobs.toml` and compares each verdict with the truth.
 
     python -m benchmarks.packages.look --python PYTHON [JOB ...] [--out DIR] [--core N] [--recorded]
 
 PYTHON has the packages (see `measure.py`). Each job runs once under `whystall run`, bound to one core, as its gain was
-measured. `--recorded` analyses what lies in DIR again. The exit status is 1 where a cause is not named first, or one of
-a healthy job is.
+measured. `--recorded` analyses the recordings in DIR again. The exit status is 1 if a cause is not named first, or if
+a cause of the healthy job is named.
 """
 
 from __future__ import annotations

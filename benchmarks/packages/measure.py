@@ -1,4 +1,4 @@
-"""What the cause in each job costs: CPU and wall seconds per step as given and with the cause removed.
+"""Measures what the cause in each job costs: CPU and wall seconds per step, with the cause and without it.
 
     PYTHON measure.py [JOB ...] [--rounds 2] [--share 1.0] [--core N]
 

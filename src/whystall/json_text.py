@@ -1,4 +1,4 @@
-"""JSON that others wrote: whatever is in it, it is parsed or refused with one exception."""
+"""JSON that others wrote: it is parsed, or refused with one exception."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class NotJsonError(ValueError):
-    """The text is no JSON, no UTF-8, nested too deeply to be parsed, or not of the wanted type."""
+    """The text is not JSON, not UTF-8, nested too deeply, or not of the wanted type."""
 
 
 @overload

@@ -1,4 +1,4 @@
-"""What every job prints at its end: processor and wall seconds between its first steps and its last."""
+"""Prints the CPU and wall seconds of a job's steps at its end."""
 
 import argparse
 import os

@@ -196,7 +196,7 @@ class RunSummary(Result):
     other_cores: float | None = None
     """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""
     own_cores: float | None = None
-    """Those that this process and its children used, likewise."""
+    """Cores that this process and its children used, on average; ``None`` where that was not seen."""
     thread_cores: float = 0.0
     """Cores that further threads of Python's used, on average."""
     beside: list[SampledLine] = msgspec.field(default_factory=list)

@@ -215,7 +215,7 @@ def _other_cores(machine: pl.DataFrame) -> float | None:
 
 
 def _own_cores(machine: pl.DataFrame) -> float | None:
-    """What this process and its children used, in cores, over all that was sampled."""
+    """The cores that this process and its children used, averaged over all samples."""
     seen = _ticks(machine)
     return _cores(seen, 2) if len(seen) > 1 and seen[-1][0] > seen[0][0] else None
 

@@ -38,16 +38,16 @@ def is_unfit(torch: Any) -> bool:
 
 
 def imports(*, elsewhere: bool = True) -> bool:
-    """Whether the calling thread is in an import, or a module (one of torch's, without ``elsewhere``) is by anybody.
+    """Whether the calling thread is in an import, or any thread imports a module.
 
-    What is imported then, by a profiler that begins, may meet a module that is half there: its import fails, and after
-    it the job's own; or it waits until another thread has imported it.
+    Without ``elsewhere`` only torch's modules count. If a profiler starts meanwhile, its own imports may meet a module
+    that is half there and fail, and the job's import fails with them; or they wait for the other thread's import.
     """
     return _is_in_import(sys._getframe(1)) or _any_is_half_there(elsewhere=elsewhere)  # noqa: SLF001 - the documented way to the calling frame
 
 
 def imports_on_main_thread(*, elsewhere: bool = True) -> bool:
-    """The same of the main thread, asked on one beside it, which so need not be called upon to ask itself."""
+    """The same for the main thread, asked from another thread, so that the main thread need not run anything."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - the only way to see where another thread is
     return _is_in_import(frame) or _any_is_half_there(elsewhere=elsewhere)
 
@@ -61,13 +61,13 @@ def _is_in_import(frame: FrameType | None) -> bool:
 
 
 def _any_is_half_there(*, elsewhere: bool) -> bool:
-    """Whether a module is being imported by anybody; one after another, so that none is kept meanwhile."""
+    """Whether any thread is importing a module. Modules are looked up one by one, so that none is kept alive."""
     of = "" if elsewhere else _TORCH
     return any(is_half_there(name) for name in list(sys.modules) if f"{name}.".startswith(of))
 
 
 def is_half_there(name: str) -> bool:
-    """Whether the import of a module is under way; modules that load, or make attributes, when asked are not asked."""
+    """Whether a module is still being imported. A lazy module is not made to load."""
     module = sys.modules.get(name)
     if name in _never_whole or not issubclass(type(module), ModuleType):
         return False
@@ -76,7 +76,7 @@ def is_half_there(name: str) -> bool:
 
 
 def _is_a_child() -> None:
-    """In a forked child nobody goes on with what another thread of the parent was importing."""
+    """After a fork: what another thread of the parent was importing stays half there, and is ignored."""
     _never_whole.update(name for name in list(sys.modules) if is_half_there(name))
 
 

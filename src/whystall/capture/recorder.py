@@ -116,8 +116,8 @@ class Recorder:
     def stop(self, *, whole: bool = False) -> None:
         """Closes the window; what was recorded of it is written. ``whole`` says that a step has just ended.
 
-        On another thread than the one that opened it, as where that one's job is ended, nothing can be: the profiler is
-        the opening thread's, and has nothing to write that would not end the process. It is left alone.
+        torch's profiler belongs to the thread that started it, and an export from another thread crashes. So another
+        thread (one that ends the job, for example) leaves the window alone, and nothing is written.
         """
         elsewhere = self._is_elsewhere()
         profiler, self._profiler = self._profiler, None
@@ -134,7 +134,7 @@ class Recorder:
             give_back_free_memory()
 
     def _is_elsewhere(self) -> bool:
-        """Whether another thread asks than the one whose calls are recorded."""
+        """Whether a window is open that another thread opened."""
         return self.running and threading.get_ident() != self._thread
 
     def drop(self) -> None:
@@ -185,8 +185,8 @@ def _no_compiler_is_imported(torch: Any) -> Iterator[None]:
     """Keeps a profiler that starts from importing torch's compiler, only to ask whether it uses CUDA graphs.
 
     It asks by ``hasattr(torch, "_inductor")``, which imports 800 modules: a second or more of the job's time, and where
-    the job is in the midst of its own imports their end. A compiler that the job has not imported uses none; it would
-    wait for one that another thread is importing.
+    the job is in the midst of its own imports their end. A compiler that the job has not imported uses none; one that
+    another thread is importing would be waited for.
     """
     module = sys.modules.get("torch.profiler.profiler")
     if module is None or _compiler_is_there() or "hasattr" in vars(module):

@@ -14,9 +14,9 @@ from whystall.capture.together import Together
 from whystall.capture.windows import Action, Windows
 
 _PUT_OFF: Final = (
-    "steps were made while modules were imported: no window opens then, so none of these steps was recorded in a trace"
+    "steps ran while modules were being imported: no window opens during an import, so these steps are in no trace"
 )
-# To look for an import takes as long as a short step; while one lasts it is looked again after so long.
+# Looking for an import takes as long as a short step. While one lasts, the next look comes this much later.
 _LOOKS_AGAIN_S: Final = 0.25
 
 
@@ -38,7 +38,7 @@ class Recording:
         return self.recorder.running
 
     def _may_begin(self) -> bool:
-        """Whether nothing is being imported, so that a profiler that begins does no harm."""
+        """Whether nothing is being imported, so that a profiler can safely begin."""
         now_s = time.monotonic()
         if now_s < self._looks_again_s:
             return False

@@ -96,7 +96,7 @@ class SteplessWindow:
             self._due_s = time.monotonic() + _AFTER_S
             return
         if self._torch.utils.data.get_worker_info() is not None:
-            return  # the steps are those of the process that this one loads for
+            return  # a loader's worker: the steps are in the process that it loads for
         self._windows += 1
         self.discard()  # the later one shows more of the job
         recorder = Recorder(self._torch, self._config, self._folder, held=True)
@@ -107,9 +107,9 @@ class SteplessWindow:
         self._due_s = time.monotonic() + self._lasts_s
 
     def _is_not_now(self, *, elsewhere: bool) -> bool:
-        """Whether a profiler that begins, or ends, would do harm at the moment; it is looked again soon.
+        """Whether starting or stopping a profiler would do harm right now; the next look comes soon.
 
-        One that ends waits for no import ``elsewhere``, which may take long: what it records grows meanwhile.
+        Stopping does not wait for imports on other threads (``elsewhere``): they may take long.
         """
         return (imports(elsewhere=elsewhere) or is_unfit(self._torch)) and self._put_off()
 

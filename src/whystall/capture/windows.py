@@ -159,7 +159,7 @@ class Windows:
         self.agreed: Callable[[int, int, bool], bool] | None = None
         """Whether a window begins after a step (both counted from 0) for which this rank is ready or not."""
         self.may_begin: Callable[[], bool] = lambda: True
-        """Asked before a window begins; one that may not begins after a later step."""
+        """Asked before a window begins. If it says no, the window begins after a later step."""
         self._steps = 0
         self._waiting = schedule.wait
         self._in_window: int | None = None

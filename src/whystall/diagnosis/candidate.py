@@ -84,7 +84,7 @@ class Standing(Candidate):
     nodes: Mask | None = None
     """Those of the graph that it is told from, where there are such."""
     by_others: bool = False
-    """Other programs cost it: no change of the job removes it, and none proves it."""
+    """Other programs cause it: no change of the job removes it, so there is nothing to verify."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from whystall.vocabulary.runtime_calls import is_call
 # Where graphs launch at least this share of the device's time, launching by graphs is no advice.
 _MOSTLY: Final = 0.5
 _INSIDE: Final = frozenset({"aten::mm", "aten::addmm", "aten::convolution"})
-"""What torch calls for a layer."""
+"""Operators that torch calls inside a layer."""
 _NAMED: Final = ("annotations", "operators", "python_functions")
 
 
@@ -53,9 +53,9 @@ def fitting(cause: Cause, holds: tuple[str, ...]) -> Remedy:
 
 
 def is_given_one_sample(rank: RankCase) -> bool:
-    """Whether nothing learns, and what has the batch in front is given a first dimension of one in each call.
+    """Whether the job does not train, and the inputs of its layers have a first dimension of one.
 
-    A product inside of a layer may have rows and places in one.
+    Operators inside a layer may flatten samples and positions into one dimension, so they count only without layers.
     """
     learns = rank.trains or len(rank.optimizer_steps[0])
     given = rank.analysis.given

@@ -52,7 +52,7 @@ def once(candidates: Sequence[Standing]) -> list[Standing]:
 def merged(weighed: Sequence[Weighed]) -> list[Weighed]:
     """One of each cause and rank: what samples measured over the whole run goes before what was replayed of a part.
 
-    The evidence of both is kept, each with what it is of.
+    The evidence of both is kept; that of recorded steps says so.
     """
     out: list[Weighed] = []
     for one in weighed:
@@ -73,7 +73,7 @@ def _joined(one: Weighed, other: Weighed) -> Weighed:
     kept, added = first.candidate, second.candidate
     candidate = replace(
         kept,
-        evidence=(*kept.evidence, *(_of_recording(kept, added))),
+        evidence=(*kept.evidence, *_of_recording(kept, added)),
         code=kept.code if kept.code.lines else added.code,
         removal=kept.removal or added.removal,
         if_hidden=kept.if_hidden or added.if_hidden,
@@ -83,7 +83,7 @@ def _joined(one: Weighed, other: Weighed) -> Weighed:
 
 
 def _of_recording(kept: Valued, added: Valued) -> list[Evidence]:
-    """The evidence of the second; what holds of recorded steps alone says so beside what holds of the whole run."""
+    """The evidence of ``added``, marked as that of recorded steps where ``kept`` is of the whole run."""
     if not isinstance(kept, Sampled) or isinstance(added, Sampled):
         return list(added.evidence)
     return [structs.replace(one, what=f"in recorded steps: {one.what}") for one in added.evidence]

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Final
 
-from msgspec import structs
-
 from whystall.analysis.results import Device, Ledger
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.steadiness import mean_step
@@ -133,7 +131,7 @@ def finding_verdict(
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
         loss = _large_loss(devices, diagnosis, least, longer)
-        return _beside_others(_without_cause(measured, diagnosis, loss, least, far, hot, gap), shared)
+        return _without_cause(measured, diagnosis, loss, least, far, hot, gap, shared)
     best = named[0]
     ranks = best.scope.ranks
     return Verdict(
@@ -145,13 +143,6 @@ def finding_verdict(
         rank=ranks[0] if len(ranks) == 1 and measured.rank is not None else measured.rank,
         device=measured.device if not ranks or measured.rank in ranks else None,
     )
-
-
-def _beside_others(verdict: Verdict, shared: str) -> Verdict:
-    """What other programs cost comes first where the job itself has no cause."""
-    if not shared:
-        return verdict
-    return structs.replace(verdict, summary=shared, basis=f"{verdict.summary} {verdict.basis}".strip())
 
 
 def _cause_sentence(finding: Finding, step_ns: int) -> str:
@@ -180,6 +171,7 @@ def _without_cause(
     far: FarFamily | FewBlocks | None,
     hot: Sequence[HotSpot],
     gap: str,
+    shared: str,
 ) -> Verdict:
     perturbed = next((finding for finding in diagnosis.findings if finding.id == "capture.perturbed"), None)
     # What costs time and has no name, or only perhaps one, is no health; what may be worth nothing is no headline.
@@ -198,6 +190,10 @@ def _without_cause(
         basis = measured.summary if summary.startswith("Healthy") else basis
     else:
         summary, basis = measured.summary, str(hot[0]) if hot else ""
+    if told is not None:
+        basis = f"{shared} {basis}".strip()
+    elif shared:  # it comes first where there is nothing of the job's own
+        summary, basis = shared, f"{summary} {basis}".strip()
     return Verdict(
         summary=summary,
         basis=basis,

@@ -166,7 +166,7 @@ def _attributes(path: Path) -> list[str]:
 
 
 def _pour(staged: Path, place: Path) -> None:
-    """Writes the new content into the old file itself; there is room for it before anything is lost."""
+    """Writes the new content into the old file itself. Space is reserved first, so that a full disk loses nothing."""
     raw = os.open(place, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(raw, "wb") as target, opened(staged) as source:
         if not stat.S_ISREG(os.fstat(raw).st_mode):

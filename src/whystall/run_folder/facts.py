@@ -41,9 +41,9 @@ class RankFacts(msgspec.Struct, frozen=True):
     """One rank's part of ``run.json``, as far as analyses use it; what is missing or of another kind is ``None``."""
 
     cores_allowed: int | None
-    """Those that its mask names, and no more than its control group is given the time of."""
+    """The cores in its affinity mask, and no more than its control group's CPU quota allows."""
     cpu_quota: int | None
-    """The cores whose time the control group is given, rounded up; ``None``: no limit."""
+    """The control group's CPU quota in cores, rounded up; ``None``: no limit."""
     torch_threads: int | None
     profiled_over_unprofiled: float | None
     loaders: tuple[dict[str, int | bool | None], ...]
@@ -253,7 +253,7 @@ def _word(value: object) -> str | None:
 
 
 def _quota(line: object) -> int | None:
-    """The cores of a ``cpu.max``: so many microseconds in each period of so many, or ``max``.
+    """The cores that a ``cpu.max`` allows: its quota over its period, both in microseconds; ``max`` is no limit.
 
     >>> _quota("400000 100000"), _quota("150000 100000"), _quota("max 100000")
     (4, 2, None)

@@ -30,9 +30,9 @@ def _begin() -> None:
 
 
 class _OwnFinder:
-    """Finds what the capture imports where Python found modules before the job began, by the finders of that time.
+    """Finds the capture's imports where Python looked before the job began, with the finders of that time.
 
-    The job may have a ``statistics.py`` of its own, which runs when the job imports it, and not before.
+    The job may have its own ``statistics.py``: that runs when the job imports it, and not before.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class _OwnFinder:
         self._found: dict[str, str] = {}
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> "_frozen_importlib.ModuleSpec | None":
-        """The spec of what the calling thread imports; ``None`` on others, and for what was not there."""
+        """The spec of a module that this thread imports; ``None`` on other threads, and if it was not there."""
         for finder in _finders if _thread.get_ident() == self._thread else ():
             where = _path if path is None and finder is _PathFinder else path
             spec = finder.find_spec(name, where, target)  # type: ignore[arg-type] # they are handed on
@@ -51,7 +51,7 @@ class _OwnFinder:
         return None
 
     def leave_names(self) -> None:
-        """Forgets modules by whose names the job has files of its own: it imports these when it asks for them."""
+        """Forgets each module for whose name the job has a file: the job will import its own."""
         for name, origin in self._found.items():
             own = _PathFinder.find_spec(name, sys.path)
             if own is None or not own.origin or name == "whystall":

@@ -130,7 +130,7 @@ def _limit(rank: RankCase, chosen: Mask) -> tuple[float | None, str]:
     """How many times its least an operator takes, and which limit that is; else ``None`` and why it is not known."""
     work = rank.workings
     if work.peak is None:
-        return None, "its distance from the limit is unknown, since the device's peaks are unknown, too"
+        return None, "its distance from the limit is unknown, since the device's peaks are unknown"
     if not rank.analysis.signals.get("shapes"):
         how = " (record_shapes=True)" if rank.trace.metadata.may_be_pytorch else ""
         return None, f"its distance from the limit is unknown without shapes{how}"

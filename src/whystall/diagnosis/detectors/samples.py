@@ -52,6 +52,7 @@ _ELSEWHERE: Final = 0.05
 _NEXT_ALONE: Final = 0.2
 """A second rank that is found alone for more than this share of the time has a part of its own to play."""
 _MOST_UNSURE: Final = 0.15
+# What fits in a line of evidence: so many functions, each with this share at least.
 _MOST_FUNCTIONS: Final = 3
 _LEAST_OF_A_FUNCTION: Final = 0.1
 
@@ -133,7 +134,7 @@ def spoken(function: str) -> str:
 
 
 def costliest_functions(lines: list[SampledLine]) -> tuple[Evidence, ...]:
-    """Those in which most was found: they tell what a library's call is at."""
+    """The functions with most of the time: they tell what a library's call spends it on."""
     by_name: defaultdict[str, float] = defaultdict(float)
     for function, share in functions_by_share(lines):
         by_name[spoken(function)] += share

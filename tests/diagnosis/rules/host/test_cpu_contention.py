@@ -155,7 +155,7 @@ def test_other_programs_are_no_finding_and_stand_beside_the_verdict() -> None:
     assert (finding.severity, finding.gain, finding.verify) == ("info", None, None)
     assert verdict.cause is None
     assert verdict.summary == (
-        "This machine is shared: other programs use 3.0 cores, and the training thread is without one 40.0 % of the "
+        "This machine is shared: other programs use 3.0 cores, and the training thread waits for a core 40.0 % of the "
         "time. Alone, steps would be up to 1.67 times as fast."
     )
 
@@ -165,6 +165,22 @@ def test_who_fills_all_cores_that_it_may_use_has_lost_none(own: float | None, *,
     """A job on one core of its own beside its logger's process; others are busy on the machine's other cores."""
     sampled = run(on_cpu_share=0.8, involuntary_switches_per_step=20.0, other_cores=3.0, own_cores=own)
     assert ("host.cpu-contention" in told(sampled, cores=1, threads=1)) is fires
+
+
+def test_what_the_job_perhaps_loses_goes_before_the_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that differ beside other programs leave a cause uncertain; it is what the owner can act on."""
+    monkeypatch.setattr("whystall.diagnosis.weighing.least_saved", lambda *_: 0.5)
+    sampled = run(
+        on_cpu_share=0.5,
+        shares={"save": 0.1},
+        involuntary_switches_per_step=20.0,
+        other_cores=3.0,
+        places=[line(0.1, "torch.save(model, path)", part="save")],
+    )
+    verdict, _ = diagnose_run([], [], [sampled], RunFacts(cores=8, threads=4))
+    assert verdict.cause is None
+    assert verdict.summary.startswith("Perhaps: ")
+    assert verdict.basis.startswith("This machine is shared: ")
 
 
 def test_a_cause_of_the_job_keeps_the_headline_on_a_shared_machine() -> None:

@@ -100,11 +100,11 @@ def test_input_on_the_training_thread(share: float, *, fires: bool) -> None:
         (
             "row = self.data[index]",
             "datasets.formatting.torch_formatter:format_row",
-            "Most of a batch is made in format_row",
+            "Making a batch mostly takes format_row",
         ),
         ("ids = self.tokenizer(text)", "tokenizers:encode", "Tokenizing takes most"),
         ("row = self.data[index]", "datasets.formatting.formatting:_row", "Making Python objects of a table's rows"),
-        ("for data in loader:", "numpy.linalg._linalg:eig", "Most of a batch is made in eig of numpy"),
+        ("for data in loader:", "numpy.linalg._linalg:eig", "Making a batch mostly takes eig of numpy"),
         ("noise = augment(rows)", "torch.functional:stft", None),
     ],
 )

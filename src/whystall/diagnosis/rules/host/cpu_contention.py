@@ -28,7 +28,7 @@ CAUSE: Final = cause_beside(__name__)
 _SWITCHES_PER_S: Final = CAUSE.threshold("switches_per_s")
 _OTHERS_BUSY: Final = CAUSE.threshold("others_busy")
 _SURE: Final = 0.75
-_RECEIVES: Final = re.compile(r":_?(recv\w*|read\w*|accept)$")
+_RECEIVES: Final = re.compile(r":_?(recv\w*|read|readline|readinto|accept)$")
 _FILLED: Final = CAUSE.threshold("filled")
 _BESIDE_OTHERS: Final = Remedy(
     text="Other processes use the job's cores: end or move them, or set cores aside for the job (taskset, cpusets, "
@@ -40,9 +40,9 @@ _BESIDE_OTHERS: Final = Remedy(
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """A rank whose training thread lacks its core for the share ``off`` of the steps' time.
+    """A rank whose training thread has no core for the share ``off`` of the steps' time.
 
-    ``own`` says that the job can mend it: it has more threads than cores, or cores were set aside for the rank.
+    ``own``: its owner can change that, since the job has more threads than cores, or the rank has cores of its own.
     """
 
     run: RunSummary
@@ -54,18 +54,18 @@ class Contention:
     def __str__(self) -> str:
         return (
             f"This machine is shared: other programs use {self.run.other_cores or 0.0:.1f} cores, and the training "
-            f"thread is without one {percent(self.off)} of the time. Alone, steps would be up to "
+            f"thread waits for a core {percent(self.off)} of the time. Alone, steps would be up to "
             f"{speedup(self.off):.2f} times as fast."
         )
 
 
 def _waits(line: SampledLine) -> bool:
-    """Whether the thread waits of its own accord: for another thread or process, a pipe, a socket, or some time."""
+    """Whether the thread waits for something other than a core: a thread, a process, a pipe, a socket, a timer."""
     return "sleep" in line.text or bool(AWAITS.search(line.leaf) or _RECEIVES.search(line.leaf))
 
 
 def contentions(case: Case) -> list[Contention]:
-    """The ranks that lack cores: off the core, with switches that show a competition, and somebody to compete with."""
+    """The ranks that lack cores: off the core, often switched out, and with somebody to compete with."""
     cores, threads = case.facts.cores_here or case.facts.cores, case.facts.threads
     ranks = case.facts.ranks_here or case.facts.processes
     crowded = cores is not None and threads is not None and threads * ranks > cores
@@ -77,9 +77,9 @@ def contentions(case: Case) -> list[Contention]:
         switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)
         # Ranks of one job wait for each other off their cores: what a single thread waits for a core is known apart.
         told = case.facts.processes == 1 or (threads == 1 and run.queued_share is not None)
-        busy = run.other_cores is not None and run.other_cores >= _OTHERS_BUSY and told
-        if case.facts.processes == 1 and cores and (run.own_cores or 0.0) >= _FILLED * cores:
-            busy = False  # others are busy on other cores: this job has all of those that it may use
+        # A job that uses all of its cores itself has lost none: others are busy on other cores.
+        full = case.facts.processes == 1 and cores is not None and (run.own_cores or 0.0) >= _FILLED * cores
+        busy = run.other_cores is not None and run.other_cores >= _OTHERS_BUSY and told and not full
         # A rank that has cores of its own, and waits for them, has them taken by something that is no rank.
         taken = case.facts.bound and (run.queued_share or 0.0) >= LEAST_OFF_CORE
         if off < LEAST_OFF_CORE or switches_per_s < _SWITCHES_PER_S:
@@ -90,13 +90,13 @@ def contentions(case: Case) -> list[Contention]:
 
 
 def shared_machine(case: Case) -> str:
-    """What other programs cost the rank that they cost most, in sentences; empty where they cost nothing."""
+    """What other programs cost the worst rank, in sentences; empty where they cost nothing."""
     others = [one for one in contentions(case) if not one.own]
     return str(max(others, key=lambda one: one.off)) if others else ""
 
 
 def in_samples(case: Case) -> Iterator[Sampled | Standing]:
-    """Ranks that lack cores; what other programs on a shared machine cost is told, and is no fault of the job."""
+    """Ranks that lack cores. What other programs on a shared machine cost is only a note."""
     cores, threads = case.facts.cores_here or case.facts.cores, case.facts.threads
     ranks = case.facts.ranks_here or case.facts.processes
     for one in contentions(case):

@@ -66,7 +66,7 @@ _OF_FILES_AND_COPIES: Final = re.compile(
     r"^torch\.(serialization|_weights_only_unpickler|storage):|:(__deepcopy__|_rebuild_\w+)$"
     r"|^torch\.nn\.modules\.module:(\w*state_dict|_?named_\w+|load)$"
 )
-_OBSERVES: Final = "work in its forward or backward pass that is no operator of torch's, in a hook for instance"
+_OBSERVES: Final = "work outside torch in its forward or backward pass, for example in a hook"
 _SELDOM: Final = 0.1
 _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 _PARTS: Final = ("forward", "backward", "optimizer")
@@ -260,7 +260,7 @@ def _runs_in_a_part(line: SampledLine) -> bool:
 
 
 def _calls_model_for_one(case: Case, run: RunSummary, lines: list[SampledLine]) -> bool:
-    """Whether most of it is at a line that calls the model, which is given one sample at a time."""
+    """Whether most of the time is at a line that calls the model, and the model is given one sample at a time."""
     if not any(is_given_one_sample(rank) for rank in case.ranks if rank.rank == run.rank):
         return False
     by_line: defaultdict[tuple[str, int], float] = defaultdict(float)
@@ -271,9 +271,9 @@ def _calls_model_for_one(case: Case, run: RunSummary, lines: list[SampledLine]) 
 
 
 def _is_in_another_library(line: SampledLine) -> bool:
-    """Whether a line of the user's was found in the forward or backward pass, in a function that is not torch's.
+    """Whether the innermost function at a line of the forward or backward pass belongs to another library than torch.
 
-    Whether what runs there is Python, NumPy or operators after all, a recording tells.
+    Only a recording tells whether that function computes itself or calls torch's operators.
     """
     away = line.leaf not in {CALLED, BEFORE} and not is_torchs(line.leaf) and not _runs_in_a_part(line)
     return away and line.part in ("forward", "backward") and not is_logging(line)
@@ -321,8 +321,8 @@ def _recorded_python(case: Case, run: RunSummary, called: list[SampledLine], *, 
 def _share_at(case: Case, rank: RankCase, long: Mask, lines: list[SampledLine], unseen: int) -> float:
     """The share of what was found in recorded stretches of Python that is at some lines, in no function of torch's.
 
-    As many looks more as are ``unseen`` are taken to be: where hardly anything was found nobody knows better. Lines of
-    a model, which mostly calls operators, are to be found.
+    ``unseen`` more looks are assumed there: where hardly anything was found, nobody knows better. None is assumed for
+    a model's lines, which mostly call operators.
     """
     looks = looks_in(case, rank, case.in_window(long))
     count = sum(seen for _, seen in looks)

@@ -152,8 +152,8 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
             also = f"{known.text} Workers beside training help less here, as they take its cores."
             remedy = msgspec.structs.replace(known, text=also)
     elif (name := _one_function(inside)) is not None:
-        where = f"Most of a batch is made in {spoken(name)}"
-        once = f"{where}: where it makes the same of a sample each time, do it once, ahead."
+        where = f"Making a batch mostly takes {spoken(name)}"
+        once = f"{where}: if its result for a sample never changes, compute it once, before training."
         remedy = msgspec.structs.replace(workers, text=f"{once} {workers.text}")
     return from_samples(
         CAUSE.id,
