@@ -14,9 +14,18 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+import polars as pl
 import pytest
+from hypothesis import given as for_any
+from hypothesis import strategies as st
 
-from whystall.analysis.kernel_classes import dtype_told_by, first_match, kernel_traits, shipped_kernel_classes
+from whystall.analysis.kernel_classes import (
+    dtype_told_by,
+    first_found,
+    first_match,
+    kernel_traits,
+    shipped_kernel_classes,
+)
 
 Aspect = Literal["class", "family", "tensor_cores", "dtype"]
 
@@ -75,6 +84,31 @@ def test_every_name_gets_what_its_label_says(aspect: Aspect) -> None:
 def test_labels_are_whole() -> None:
     assert all(row[column] for row in labels() for column in ("name", "source", *get_args(Aspect)))
     assert len({row["name"] for row in labels()}) == len(labels())
+
+
+def places(names: list[str]) -> list[int]:
+    """Per name the place of the first pattern that ``re`` finds in it, one name at a time."""
+    patterns = [rule.pattern for rule in shipped_kernel_classes()]
+    return [next((i for i, pattern in enumerate(patterns) if pattern.search(name)), len(patterns)) for name in names]
+
+
+def found_together(names: list[str]) -> list[int]:
+    """The same of all names at once."""
+    patterns = [rule.pattern for rule in shipped_kernel_classes()]
+    return [int(place) for place in first_found(patterns, pl.Series(names, dtype=pl.String))]
+
+
+def test_names_together_get_what_each_gets_alone() -> None:
+    names = [row["name"] for row in labels()]
+    assert found_together(names) == places(names)
+
+
+PARTS: Final = sorted({part for row in labels() for part in row["name"].replace("<", "_").split("_") if part})
+
+
+@for_any(st.lists(st.lists(st.sampled_from(PARTS), max_size=6).map("_".join), max_size=8))
+def test_names_of_any_parts_get_what_each_gets_alone(names: list[str]) -> None:
+    assert found_together(names) == places(names)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,7 @@ from whystall.trace.columns import codes, distinct, matching
 CLASSES: Final[tuple[EventClass, ...]] = get_args(EventClass)
 COMPUTE, COMMUNICATION, MEMORY = range(3)
 _LONGEST_NAME: Final = 4096  # characters that a rule sees of a name
-_REMEMBERED: Final = 1 << 14
-"""Ranks of a job run the same kernels: of so many names what they tell is not found out again."""
+_REMEMBERED: Final = 1 << 14  # names whose class is not looked up again
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,12 @@ class KernelTrait:
 
     def told_by(self, name: str) -> bool:
         """Whether a name tells it."""
-        shown = name[:_LONGEST_NAME]
-        return bool(self.pattern.search(shown)) and not (self.but_not and self.but_not.search(shown))
+        return bool(self.among(pl.Series([name[:_LONGEST_NAME]], dtype=pl.String))[0])
+
+    def among(self, names: pl.Series) -> NDArray[np.bool_]:
+        """Which of ``names`` tell it."""
+        told = found(self.pattern, names)
+        return told if self.but_not is None else told & ~found(self.but_not, names)
 
 
 @cache
@@ -106,18 +109,12 @@ def _trait(row: dict[str, Any]) -> KernelTrait:
     )
 
 
-@lru_cache(_REMEMBERED)
-def _has_trait(trait: Trait, name: str) -> bool:
-    return kernel_traits()[trait].told_by(name)
-
-
 @cache
 def _dtypes() -> tuple[tuple[str, re.Pattern[str]], ...]:
     rows = tomllib.loads(_shipped())["dtype"]
     return tuple((row["dtype"], re.compile(row["pattern"], re.IGNORECASE)) for row in rows)
 
 
-@lru_cache(_REMEMBERED)
 def dtype_told_by(name: str) -> str | None:
     """The data type of a product's inputs as its kernel's name tells it, or ``None``.
 
@@ -146,14 +143,20 @@ class Classified:
 
     def has(self, trait: Trait) -> NDArray[np.bool_]:
         """Which events have names that tell a trait, whatever their family."""
-        return self._by_name([_has_trait(trait, name[:_LONGEST_NAME]) for name in self.names])
+        return self._by_name(kernel_traits()[trait].among(self._cut))
 
     def is_told_to_be(self, dtype: str) -> NDArray[np.bool_]:
         """Which events have names that tell a data type."""
-        return self._by_name([dtype_told_by(name[:_LONGEST_NAME]) == dtype for name in self.names])
+        first = first_found([pattern for _, pattern in _dtypes()], self._cut)
+        of = np.array([told == dtype for told, _ in _dtypes()] + [False], np.bool_)
+        return self._by_name(of[first])
 
-    def _by_name(self, told: list[bool]) -> NDArray[np.bool_]:
-        return np.array(told or [False], np.bool_)[self.name_of]
+    @property
+    def _cut(self) -> pl.Series:
+        return pl.Series([name[:_LONGEST_NAME] for name in self.names], dtype=pl.String)
+
+    def _by_name(self, told: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return (told if len(told) else np.zeros(1, np.bool_))[self.name_of]
 
 
 def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classified:
@@ -165,8 +168,7 @@ def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classif
     families: list[str | None] = [None, "copy", "set"]
     class_of_name = np.zeros(max(len(names), 1), np.uint8)
     family_of_name = np.zeros(max(len(names), 1), np.int32)
-    for index, name in enumerate(names):
-        rule = first_match(rules, name) or shipped_class(name)
+    for index, rule in enumerate(_rules_for(names, rules)):
         if rule is None:
             continue
         if rule.family not in families:
@@ -176,6 +178,43 @@ def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classif
     class_of = np.where(is_copy, MEMORY, class_of_name[name_of]).astype(np.uint8)
     family_of = np.where(is_set, 2, np.where(is_copy, 1, family_of_name[name_of])).astype(np.int32)
     return Classified(class_of, family_of, name_of, names, families)
+
+
+def _rules_for(names: Sequence[str], rules: Sequence[KernelClass]) -> list[KernelClass | None]:
+    """Per name the first of ``rules`` that knows it, else the first shipped one, else ``None``."""
+    shipped = shipped_kernel_classes()
+    seen = pl.Series([shown(name) for name in names], dtype=pl.String)
+    first = first_found([rule.pattern for rule in shipped], seen)
+    known = [*shipped, None]
+    return [first_match(rules, name) or known[number] for name, number in zip(names, first, strict=True)]
+
+
+# The engine of polars has no look-arounds. Without them a pattern is found where it was, and elsewhere.
+_LOOK_AROUND: Final = re.compile(r"\(\?<?[=!](?:[^()\\]|\\.)*\)")
+
+
+def found(pattern: re.Pattern[str], names: pl.Series) -> NDArray[np.bool_]:
+    """In which of ``names`` a shipped pattern is found, in time that is linear in their length.
+
+    polars reads each name once, whatever the pattern; ``re`` confirms what it finds of a pattern that looks around.
+    """
+    bare = _LOOK_AROUND.sub("", pattern.pattern)
+    hits: NDArray[np.bool_] = names.str.contains(f"(?i){bare}").to_numpy().copy()
+    if bare != pattern.pattern:
+        places = np.flatnonzero(hits)
+        hits[places] = [bool(pattern.search(name)) for name in names.gather(places)]
+    return hits
+
+
+def first_found(patterns: Sequence[re.Pattern[str]], names: pl.Series) -> NDArray[np.int64]:
+    """Per name the number of the first shipped pattern that is found in it; ``len(patterns)`` where none is."""
+    first = np.full(len(names), len(patterns), np.int64)
+    left = np.arange(len(names))
+    for number, pattern in enumerate(patterns):
+        hits = found(pattern, names.gather(left))
+        first[left[hits]] = number
+        left = left[~hits]
+    return first
 
 
 def shipped_class(name: str) -> KernelClass | None:
