@@ -29,7 +29,7 @@ from whystall.json_text import NotJsonError, parse_json
 from whystall.plugins import brought
 from whystall.report.hang_text import summarize
 from whystall.run_folder.description import command_line, read_document
-from whystall.run_folder.facts import all_padding, read_run_file
+from whystall.run_folder.facts import all_padding, read_run_file, read_settings
 from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON, rank_files
 from whystall.run_folder.samples import unix_ns
 from whystall.verify.remedies import brought as brought_by
@@ -76,6 +76,7 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         given_up={rank.rank: rank.given_up for rank in ranks if rank.given_up},
         trainer=ranks[0].trainer,
         python_tools=ranks[0].python_tools,
+        settings=read_settings(folders[0] / RUN_JSON),
         environment=Environment(
             cpu=ranks[0].cpu,
             cores=ranks[0].cores,

@@ -10,7 +10,7 @@ from tests.diagnosis.cases import case_of, fixed, loop
 
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import command_line
+from whystall.run_folder.description import MadeAt, command_line
 
 
 def command(told: str | None) -> str:
@@ -27,6 +27,15 @@ def test_it_holds_the_jobs_own_command_where_that_is_known() -> None:
         f"{begin} --before 'python train.py ARGS' --after 'python train_changed.py ARGS'"
     )
     assert command("python -m pkg.train") == f"{begin} --toggle CHANGED=0,1 -- python -m pkg.train"
+
+
+def test_the_line_that_sets_what_decides_stands_first() -> None:
+    set_at = MadeAt("train.py", 7, "main", "Trainer(eval_steps=10)")
+    facts = RunFacts(settings={"eval_interval": (MadeAt("a.py", 1, "f", "x"),), "eval_steps": (set_at,) * 3})
+    (found,) = diagnose(case_of(loop(), facts=facts), [fixed("episodic.evaluation", 0.2)]).findings
+    assert [(one.line, one.symbol, one.share) for one in found.code] == [(7, "Trainer(eval_steps=10)", None)]
+    (other,) = diagnose(case_of(loop(), facts=facts), [fixed("host.gc", 0.2)]).findings
+    assert not other.code
 
 
 @pytest.mark.parametrize(

@@ -242,16 +242,20 @@ def _described(folder: Path, running: RunDescription, code: int) -> RunFolder:
     """The run folder once every rank has written its description; ``run.json`` then holds them all."""
     import msgspec
 
+    from whystall.diagnosis.catalogue import causes
     from whystall.run_folder.description import encode
     from whystall.run_folder.layout import RUN_JSON
+    from whystall.run_folder.settings import settings_of
 
     found = _when_all_ranks_are_there(folder)
+    wanted = {name for cause in causes().values() for names in cause.settings.values() for name in names}
     whole = msgspec.structs.replace(
         running,
         exit_code=code,
         ranks=found.ranks,
         traces=[path.name for path in found.traces],
         samples=[path.name for path in found.samples],
+        settings=settings_of(Path(), found.samples, wanted),
     )
     output.place(folder / RUN_JSON, lambda stream: stream.write(encode(whole)), over=Over.OUR_OWN)
     return found

@@ -42,11 +42,21 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     thresholds: dict[str, Threshold] = {}
     remedies: dict[str, Remedy] = {}
     """What to do about its kinds, where these differ; ``remedy`` is for all."""
+    settings: dict[str, list[str]] = {}
+    """Per kind of remedy, and under ``any`` for all others, what a program sets that decides: the first that is there.
+
+    Written as `whystall.run_folder.settings` reads them.
+    """
 
     @property
     def statistic(self) -> Statistic:
         """What shows whether it is gone: no median step holds what happens now and then."""
         return "mean" if self.episodic else "median"
+
+    def deciding(self, remedy: Remedy | None) -> list[str]:
+        """The settings that a remedy changes; ``None``: the cause's own."""
+        kind = next((kind for kind, one in self.remedies.items() if one == remedy), "any")
+        return self.settings.get(kind, self.settings.get("any", []))
 
     def threshold(self, name: str) -> float:
         """The value of a threshold. Raises `KeyError` where the entry has none of that name."""

@@ -11,6 +11,7 @@ from whystall.run_folder.description import (
     AttendedScores,
     CompileLimit,
     CountedLabels,
+    MadeAt,
     MadeTable,
     PaddedBatches,
     PythonTool,
@@ -65,6 +66,8 @@ class RunFacts:
     """What followed all that Python did while the job ran."""
     trainer: Trainer | None = None
     """What runs the loop, where the user's script does not."""
+    settings: dict[str, tuple[MadeAt, ...]] = field(default_factory=dict)
+    """Where the program gives the settings that causes' entries name."""
     environment: Environment | None = None
     """Where the job ran; ``None``: it did not say."""
     samples_per_step: int | None = None

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
-from whystall.diagnosis.candidate import OF_ONE_RANK, Candidate, Replayed, Standing, Valued, Weighed
+from whystall.diagnosis.candidate import OF_ONE_RANK, Candidate, Code, Replayed, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.circumstances import fitting
@@ -19,6 +19,7 @@ from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, seve
 from whystall.diagnosis.picture import in_step
 from whystall.diagnosis.recording import USUAL_NS, Unrecorded
 from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved
+from whystall.diagnosis.where import made_at
 from whystall.replay.graph import Change
 
 # A saving that exceeds what was spent by no more than this share of it is the same amount.
@@ -34,6 +35,8 @@ _NO_ADVICE: Final = (
 )
 # What only counts once other causes are gone is told from this share on.
 NEXT_SHARE: Final = 0.05
+# So many lines that set what decides stand in front of those that take the time.
+_MOST_SET: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Teller:
             ),
             confidence=round(candidate.certainty(case), 2),
             evidence=[*candidate.evidence, *self._beyond(one, per), *_why_below(one, per), *before, *guessed],
-            code=list(candidate.code.lines),
+            code=list(self._code(cause, candidate).lines),
             code_explains=candidate.code.explains,
             rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
             missing_signals=list(candidate.missing),
@@ -108,6 +111,12 @@ class Teller:
         remedy = candidate.remedy or fitting(cause, self.circumstances)
         return in_words_of(self.case.facts.trainer, cause.id, remedy)
 
+    def _code(self, cause: Cause, candidate: Candidate) -> Code:
+        """The lines that cost most, behind those at which the program sets what decides."""
+        given = self.case.facts.settings
+        first = next((name for name in cause.deciding(candidate.remedy) if name in given), None)
+        return candidate.code if first is None else made_at(list(dict.fromkeys(given[first]))[:_MOST_SET], candidate.code)
+
     def _title(self, candidate: Valued) -> str:
         """The cause's, with what is known of this case, and the rank if it is one of several."""
         told = filter(None, [candidate.detail, _where(self.case, candidate)])
@@ -131,7 +140,7 @@ class Teller:
             gain=None,
             confidence=candidate.confidence,
             evidence=list(candidate.evidence),
-            code=list(candidate.code.lines),
+            code=list(self._code(cause, candidate).lines),
             code_explains=candidate.code.explains,
             rejected=[],
             missing_signals=list(candidate.missing),
@@ -146,7 +155,7 @@ class Teller:
         cause, candidate = self.causes[one.candidate.cause], one.candidate
         return structs.replace(
             self._without_remedy(one, self._perhaps(one), one.floor),
-            code=list(candidate.code.lines),
+            code=list(candidate.code.lines if candidate.nameless else self._code(cause, candidate).lines),
             code_explains=candidate.code.explains,
             remedy=None if candidate.nameless else self._remedy(cause, candidate),
             verify=None if candidate.nameless else _verification(cause, self.case.facts.command),

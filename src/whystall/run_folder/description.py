@@ -65,6 +65,16 @@ class MadeAt(msgspec.Struct, frozen=True):
     text: str
 
 
+class SettingAt(msgspec.Struct, frozen=True):
+    """A setting of the user's program, as the causes' entries name it, and the line that gives it.
+
+    ``at.text`` shows its name and a number or a flag; a text is left out.
+    """
+
+    name: str
+    at: MadeAt
+
+
 MOST_TABLES: Final = 64
 
 
@@ -257,6 +267,8 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
     """How many arguments it was given; what they say is left out."""
     process: Any = None
     """The launcher, as `whystall.run_folder.alive` knows it."""
+    settings: list[SettingAt] = []
+    """Where the program sets what decides whether a cause is there."""
 
 
 def encode(description: RankDescription | RunDescription) -> bytes:

@@ -22,15 +22,18 @@ from whystall.run_folder.description import (
     PaddedBatches,
     PythonTool,
     RepeatedWork,
+    SettingAt,
     SparseMatrix,
     WindowPlace,
     listed,
     ranks_of,
+    read_document,
     table,
 )
 
 _MOST_SIZES: Final = 256
 _MOST_CORES: Final = 4_096
+_MOST_SETTINGS: Final = 256
 _MOST_MODULES: Final = 16
 _LONGEST_WORD: Final = 1_000
 _LONGEST_FACT: Final = 120
@@ -91,6 +94,16 @@ class RankFacts(msgspec.Struct, frozen=True):
 def read_run_file(path: Path) -> list[RankFacts]:
     """The ranks of a run folder's ``run.json``; empty where there is none that can be read."""
     return [_rank(rank) for rank in ranks_of(path)]
+
+
+def read_settings(path: Path) -> dict[str, tuple[MadeAt, ...]]:
+    """Per setting the lines at which the program of a run gives it; empty where the run does not say."""
+    try:
+        found = msgspec.convert(read_document(path).get("settings") or [], list[SettingAt])
+    except msgspec.ValidationError:
+        return {}
+    plain = [one for one in found[:_MOST_SETTINGS] if len(one.name) <= _LONGEST_FACT and _is_plain(one.at)]
+    return {one.name: tuple(other.at for other in plain if other.name == one.name) for one in plain}
 
 
 def _rank(rank: dict[str, Any]) -> RankFacts:
