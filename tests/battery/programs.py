@@ -98,6 +98,53 @@ PROGRAMS: Final[dict[str, str]] = {
     "is scripted": (
         "torch.jit.script(model).save('scripted.pt'); print(torch.jit.load('scripted.pt')(torch.ones(1, 4)))"
     ),
+    "waits for every thread": (
+        "threading.Thread(target=lambda: print('worker')).start()\n"
+        "for each in threading.enumerate():\n    if each is not threading.main_thread(): each.join()\n"
+        "print(threading.active_count())"
+    ),
+    "profiles its threads": (
+        "seen = []\nthreading.setprofile(lambda frame, event, given: seen.append(frame.f_code.co_filename))\n"
+        "torch.optim.SGD(model.parameters()); time.sleep(1.5); print(len(seen))"
+    ),
+    "closes what it inherited": (
+        "os.closerange(3, 256)\nfiles = [open(f'{n}.txt', 'w') for n in range(3)]\n"
+        "for n in range(300):\n    step()\n    for file in files: file.write(f'step {n}\\n')\n"
+        "    if n == 100: os.closerange(files[-1].fileno() + 1, 256); files.append(open('data.bin', 'w'))\n"
+        "    time.sleep(.004)\nprint(files[-1].fileno())"
+    ),
+    "has time limits": (
+        "caught = raised = 0\ndef over(number, frame):\n    global raised\n    raised += 1\n    raise TimeoutError\n"
+        "signal.signal(signal.SIGALRM, over)\nfor n in range(200):\n    try:\n"
+        "        signal.setitimer(signal.ITIMER_REAL, .0005 + n % 50 * .0002)\n"
+        "        while raised <= n: step()\n"
+        "    except TimeoutError: caught += 1\n    raised = n + 1; torch.set_grad_enabled(True)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\nprint(caught)"
+    ),
+    "mocks the clock": (
+        "import itertools\nfrom unittest import mock\n"
+        "for name in ('time', 'time_ns', 'monotonic', 'perf_counter', 'perf_counter_ns', 'thread_time_ns'):\n"
+        "    count = itertools.count()\n    with mock.patch('time.' + name, side_effect=lambda: next(count)):\n"
+        "        for _ in range(60): step()\n        print(name, getattr(time, name)())"
+    ),
+    "hears torch's functions": (
+        "import collections\nfrom torch.overrides import TorchFunctionMode\nseen = collections.Counter()\n"
+        "class Counts(TorchFunctionMode):\n    def __torch_function__(self, function, types, args=(), kwargs=None):\n"
+        "        seen[getattr(function, '__name__', '?')] += 1\n        return function(*args, **(kwargs or {}))\n"
+        "with Counts():\n    for _ in range(250): step()\nprint(sorted(seen.items()))"
+    ),
+    "learns what fills a mask": (
+        "fills = [torch.nn.Parameter(torch.tensor(.5)) for _ in range(12)]\nx = torch.randn(100, 100)\n"
+        "masks = [torch.rand(100, 100) < .3 for _ in fills]\nlayer = torch.nn.Linear(100, 100)\n"
+        "other = torch.optim.SGD([*fills, *layer.parameters()], lr=0.)\nseen, end = set(), time.monotonic() + 6\n"
+        "while time.monotonic() < end:\n    other.zero_grad()\n"
+        "    sum(torch.tanh(layer(x)).masked_fill(m, t) for m, t in zip(masks, fills)).pow(2).mean().backward()\n"
+        "    other.step(); optimizer.step(); seen.add(tuple(t.grad.item() for t in fills))\nprint(len(seen))"
+    ),
+    "limits its files": (
+        "import resource\nsignal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\nfor _ in range(400): step()"
+    ),
 }  # fmt: skip
 
 OFTEN: Final = (
@@ -121,5 +168,13 @@ OFTEN: Final = (
     "goes elsewhere",
     "asks for the interval",
     "compiles",
+    "waits for every thread",
+    "profiles its threads",
+    "closes what it inherited",
+    "has time limits",
+    "mocks the clock",
+    "hears torch's functions",
+    "learns what fills a mask",
+    "limits its files",
 )
 """Those that every run of the tests runs; the others where the whole battery is asked for."""

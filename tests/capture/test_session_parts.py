@@ -50,6 +50,9 @@ class FakeStepper:
     def make_room(self) -> None:
         self.told.append("room")
 
+    def before_backward(self) -> None:
+        """Nothing is looked at."""
+
 
 def test_the_first_optimizer_is_told_of_once_and_every_step_of_it() -> None:
     stepper = FakeStepper()

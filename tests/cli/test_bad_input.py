@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +14,6 @@ import pytest
 import whystall
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .conftest import Cli, Outcome
 
 RECORDING = whystall.demo_recording()
@@ -78,6 +78,14 @@ def test_a_file_without_permission(cli: Cli, recording: Path) -> None:
     recording.chmod(0)
 
     assert_one_sentence(cli("analyze", recording), names=recording.name)
+
+
+def test_what_may_not_be_looked_at_is_no_bug(cli: Cli, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", forbidden)
+    assert_one_sentence(cli("analyze", recording.parent), names=recording.name)
 
 
 def test_a_bad_file_among_good_ones(cli: Cli, recording: Path) -> None:

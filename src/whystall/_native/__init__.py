@@ -5,6 +5,7 @@ Everything here takes and returns numpy arrays; ``_ext.pyi`` holds the types.
 
 from whystall._native._ext import (
     HeardCalls,
+    Pauses,
     Scanner,
     Sieve,
     SnapshotReader,
@@ -27,6 +28,7 @@ from whystall._native._ext import (
 
 __all__ = [
     "HeardCalls",
+    "Pauses",
     "Scanner",
     "Sieve",
     "SnapshotReader",

@@ -119,6 +119,15 @@ def replay(
 def class_states(
     start: NDArray[np.int64], end: NDArray[np.int64], klass: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]: ...
+
+class Pauses:
+    """The time in the garbage collector, as one of ``gc.callbacks``. No Python runs in a call."""
+
+    def __init__(self) -> None: ...
+    def __call__(self, phase: str, counts: dict[str, int]) -> None: ...
+    def take_us(self) -> int:
+        """Microseconds of pauses since the last call."""
+
 def call_on_main_thread(pending: Callable[[], object]) -> bool:
     """Has the main thread call something as soon as it runs Python; ``False`` when too much waits for it already."""
 

@@ -1,6 +1,8 @@
 #include "heard_calls.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -11,12 +13,31 @@ namespace whystall {
 
 namespace {
 
-// Drops what a listener raised, except what must end the program (Ctrl-C).
+// Whether a handler of the job's signals raised an exception, in the midst of a listener.
+bool is_the_jobs(PyObject* error) {
+  try {
+    return nb::cast<bool>(nb::module_::import_("whystall.capture.faults").attr("is_the_jobs")(nb::borrow(error)));
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// Drops what a listener raised, except what is the job's and what must end the program (Ctrl-C).
 bool heard(PyObject* result) {
   if (result != nullptr) {
     Py_DECREF(result);
   } else if (PyErr_ExceptionMatches(PyExc_Exception)) {
-    PyErr_Clear();
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != nullptr) PyException_SetTraceback(error, traceback);
+    if (is_the_jobs(error)) {
+      PyErr_Restore(type, error, traceback);
+    } else {
+      Py_XDECREF(type);
+      Py_XDECREF(error);
+      Py_XDECREF(traceback);
+    }
   }
   return PyErr_Occurred() == nullptr;
 }
@@ -205,6 +226,34 @@ double interval_in_force(const nb::object& get) {
   return nb::cast<double>(seconds);
 }
 
+// --- pauses of the garbage collector -------------------------------------------------------------------------------
+
+// Called by the collector, which drops what a callback raises. No handler of a signal runs in here, since no Python does.
+class Pauses {
+ public:
+  void call(const nb::object& phase, const nb::object& /*counts*/) {
+    const auto now = std::chrono::steady_clock::now();
+    if (PyUnicode_Check(phase.ptr()) != 0 && PyUnicode_CompareWithASCIIString(phase.ptr(), "start") == 0) {
+      began_ = now;
+      within_ = true;
+    } else if (within_) {
+      total_ += now - began_;
+      within_ = false;
+    }
+  }
+
+  std::int64_t take_us() {
+    const auto taken = std::chrono::duration_cast<std::chrono::microseconds>(total_);
+    total_ = {};
+    return taken.count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point began_;
+  std::chrono::steady_clock::duration total_{};
+  bool within_ = false;
+};
+
 // --- calls on the main thread ------------------------------------------------------------------------------------
 
 // What the interpreter calls between two bytecodes of the main thread.
@@ -228,6 +277,10 @@ void bind_heard_calls(nb::module_& m) {
       .def(nb::init<const nb::object&, nb::object, nb::object>(), nb::arg("object"), nb::arg("before"),
            nb::arg("after"))
       .def("remove", &HeardCalls::remove);
+  nb::class_<Pauses>(m, "Pauses")
+      .def(nb::init<>())
+      .def("__call__", &Pauses::call, nb::arg("phase"), nb::arg("counts"))
+      .def("take_us", &Pauses::take_us);
   m.def("hear_exit", &hear_exit, nb::arg("exit"), nb::arg("listener"));
   m.def("shorten_interval", &shorten_interval, nb::arg("get"), nb::arg("set"), nb::arg("seconds"));
   m.def("restore_interval", &restore_interval);

@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 from math import prod
 from typing import Any, Final
 
+from whystall.capture.faults import is_the_jobs
 from whystall.capture.sums import bytes_of, stands_for_others, tensors_in
 
 _MOST_ROWS: Final = 1 << 13
@@ -53,7 +54,9 @@ class AlikeRows:
             return 0.0
         try:
             return self._share(module, given, output, constant=constant)
-        except Exception:  # noqa: BLE001 - tensors of any kind; what is found else is not lost by it
+        except Exception as error:
+            if is_the_jobs(error):
+                raise
             self._deaf = True
             return 0.0
 

@@ -6,6 +6,7 @@ import logging
 import re
 from typing import Final
 
+from whystall.capture.faults import is_the_jobs
 from whystall.capture.stacks import shown_file, text_of
 from whystall.run_folder.description import MOST_LIMITS, CompileLimit
 
@@ -35,7 +36,9 @@ class CompileLimits(logging.Handler):
         """Notes a limit that was hit; says nothing of any other message, and never fails."""
         try:
             found = _limit(record) if _HIT.match(str(record.msg)) else None
-        except Exception:  # noqa: BLE001 - a logger of torch's calls this in the user's job
+        except Exception as error:
+            if is_the_jobs(error):
+                raise
             return
         if found is not None and found not in self.found and len(self.found) < MOST_LIMITS:
             self.found.append(found)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final
+
+from whystall.capture import clock
 
 _MINORITY: Final = 1 / 3
 _LEAST_COMPARED: Final = 8
@@ -53,7 +54,7 @@ class Evaluation:
         """The model is called so, in training mode or not."""
         self._in_step, self._trains = True, trains
         if not self._running:
-            self._running, self._began_ns = True, time.perf_counter_ns()
+            self._running, self._began_ns = True, clock.perf_counter_ns()
             self._passes, self._calls, self._pass = self._passes + 1, 0, []
         self._calls += 1
         looks = trains and not self._comes_again and self._passes <= _MOST_PASSES and self._calls <= _MOST_CALLS
@@ -73,7 +74,7 @@ class Evaluation:
         """It learns again."""
         if not self._running:
             return
-        self._running, self._ended_ns = False, time.perf_counter_ns()
+        self._running, self._ended_ns = False, clock.perf_counter_ns()
         own = set(self._pass)
         if self._trains and len(own) >= _ONCE * len(self._pass) and len(own & self._samples) > _AGAIN * len(own):
             self._comes_again = True

@@ -13,10 +13,10 @@ import logging
 import multiprocessing
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from whystall.capture import clock
 from whystall.capture.config import ExperimentSetup, TrialSetup
 
 # Two runs of the same job differ in their first steps more than by what is looked for.
@@ -41,7 +41,7 @@ class Injected:
 
     def first_step(self) -> None:
         """What is changed once the model is there."""
-        self._began_ns = time.monotonic_ns()
+        self._began_ns = clock.monotonic_ns()
         change: Callable[[], None] | None = {
             "gc": self._freeze_garbage,
             "logging": self._silence_logging,
@@ -83,7 +83,7 @@ class Injected:
 
 def end_after_enough(steps: int, began_ns: int, setup: ExperimentSetup | TrialSetup) -> None:
     """Ends the process, at once, after enough steps, or enough time since it began (by the monotonic clock)."""
-    long_enough = time.monotonic_ns() - began_ns > setup.longest_s * 1e9
+    long_enough = clock.monotonic_ns() - began_ns > setup.longest_s * 1e9
     if steps >= setup.steps or (long_enough and steps >= FEWEST_STEPS):
         for child in multiprocessing.active_children():  # a loader's workers would wait for a parent that is gone
             child.terminate()

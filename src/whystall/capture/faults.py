@@ -4,12 +4,51 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from types import CodeType, TracebackType
 from typing import ParamSpec, TypeVar
 
 _Arguments = ParamSpec("_Arguments")
 _Returned = TypeVar("_Returned")
+
+
+def is_the_jobs(error: BaseException) -> bool:
+    """Whether a handler of the job's signals raised an exception: it may be called while code of ours runs.
+
+    A time limit (SIGALRM) works so. Such an exception goes on to the job.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        return False
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {code for handler in handlers if callable(handler) for code in _codes(handler)}
+    return any(code in codes for code in _codes_in(error.__traceback__))
+
+
+def _codes(handler: object) -> Iterator[CodeType]:
+    """The code that a handler runs: a function's, a method's, a partial's, an object's ``__call__``."""
+    for one in (handler, getattr(handler, "func", None), vars(type(handler)).get("__call__")):
+        code = getattr(getattr(one, "__func__", one), "__code__", None)
+        if isinstance(code, CodeType):
+            yield code
+
+
+def _codes_in(traceback: TracebackType | None) -> Iterator[CodeType]:
+    while traceback is not None:
+        yield traceback.tb_frame.f_code
+        traceback = traceback.tb_next
+
+
+class suppress(contextlib.suppress):  # noqa: N801 - it stands where contextlib's does
+    """Suppresses exceptions of ours; what a handler of the job's signals raised goes on."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """Whether the exception ends here."""
+        return bool(super().__exit__(kind, error, traceback)) and not (error is not None and is_the_jobs(error))
 
 
 class Faults:
@@ -23,7 +62,7 @@ class Faults:
         self.reasons.setdefault(part, f"{type(error).__name__}: {error}".splitlines()[0][:200])
 
     def guard(self, part: str, function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned | None]:
-        """``function``, which after a first failure is not called again; it never raises."""
+        """``function``, which after a first failure is not called again; it raises only what the job does."""
 
         @functools.wraps(function)
         def guarded(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Returned | None:
@@ -31,7 +70,9 @@ class Faults:
                 return None
             try:
                 return function(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
+            except Exception as error:
+                if is_the_jobs(error):
+                    raise
                 self.note(part, error)
                 return None
 
@@ -47,6 +88,6 @@ class Faults:
     def report(self) -> None:
         """Prints the sentence, if there is one, to the job's standard error."""
         sentence = self.sentence()
-        if sentence is not None:
+        if sentence is not None and sys.stderr is not None:  # print would take standard output instead
             with contextlib.suppress(OSError, ValueError):  # a closed stream: nobody is left to tell
                 print(sentence, file=sys.stderr, flush=True)  # noqa: T201 - the one thing we say in a user's job

@@ -7,8 +7,9 @@ nothing is known.
 from __future__ import annotations
 
 import ctypes
-import time
 from typing import Any, Final
+
+from whystall.capture import clock
 
 _SELDOM: Final = 400
 """Asking walks over all free pieces, 0.1 ms of some hundred: so many times as long passes until the next time."""
@@ -45,11 +46,11 @@ class HeapInUse:
 
     def kib(self) -> int | None:
         """Kibibytes that were given out and not freed, mapped ones too; ``None`` where nobody knows, or not now."""
-        began = time.perf_counter_ns()
+        began = clock.perf_counter_ns()
         if self._ask is None or began < self._next_ns:
             return None
         told = self._ask()
-        ended = time.perf_counter_ns()
+        ended = clock.perf_counter_ns()
         self._next_ns = ended + _SELDOM * (ended - began)
         return int(told.uordblks + told.hblkhd) >> 10
 

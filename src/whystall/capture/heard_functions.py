@@ -10,7 +10,6 @@ from __future__ import annotations
 import __future__
 
 import ast
-import contextlib
 import inspect
 import sys
 import tokenize
@@ -18,6 +17,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, Final
+
+from whystall.capture.faults import suppress
 
 _FUTURE: Final = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 # Stands in the code where the calls are to be: a constant that no source contains.
@@ -36,14 +37,14 @@ class _Heard:
     def begins(self, *first: object) -> None:
         """The function is called; ``first`` is its first argument, if it has one."""
         for before, _ in self.listeners:
-            with contextlib.suppress(Exception):  # this runs in the user's job, whose call goes on
+            with suppress(Exception):  # this runs in the user's job, whose call goes on
                 before(*first)
 
     def ends(self, *result: Any) -> Any:
         """The function returns ``result``, which is handed on; or, given nothing, it raises."""
         given = result[0] if result else None
         for _, after in self.listeners:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 after(given)
         return given
 

@@ -132,6 +132,8 @@ def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> d
     }
 
 
+_NAMES: Final = ("HUP", "INT", "QUIT", "USR1", "ALRM", "TERM", "STKFLT", "XCPU", "VTALRM", "PROF", "POLL", "PWR")
+
 Meanwhile = Callable[[Callable[[], None]], contextlib.AbstractContextManager[object]]
 """What is done while a command runs; it is given what ends the command."""
 
@@ -142,7 +144,7 @@ def run_watched(
     on_request: Callable[[], None],
     meanwhile: Meanwhile = contextlib.nullcontext,
 ) -> int:
-    """Runs the command to its end; the exit code as a shell gives it (128 + signal for one that was killed).
+    """Runs the command to its end; its exit code, or ``-signal`` where a signal ended it.
 
     Signals that come here go on to the command, except SIGUSR2, which calls ``on_request``.
     """
@@ -157,7 +159,14 @@ def run_watched(
         code = process.wait()
     with contextlib.suppress(OSError):
         publish_held(Path(config.folder))
-    return code if code >= 0 else 128 - code
+    return code
+
+
+# What ends a process that has no handler for it: the launcher would be gone, and the job go on.
+_HANDED_ON: Final = (
+    *(getattr(signal, f"SIG{name}") for name in _NAMES if hasattr(signal, f"SIG{name}")),
+    *(range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else ()),
+)
 
 
 @contextlib.contextmanager
@@ -166,14 +175,13 @@ def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
         # Ctrl-C in a terminal, and whoever ends a process group, reaches the job by itself; a second one ends it harder
-        if canary.has_heard(number) or (number == signal.SIGINT and not canary.is_alive and _at_a_terminal()):
+        of_all = canary.has_heard(number) or (number == signal.SIGINT and not canary.is_alive and _at_a_terminal())
+        if of_all and _in_our_group(process.pid):
             return
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(number)
 
-    handlers: dict[int, Callable[[int, FrameType | None], None]] = dict.fromkeys(
-        (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1), hand_on
-    )
+    handlers: dict[int, Callable[[int, FrameType | None], None]] = dict.fromkeys(_HANDED_ON, hand_on)
     handlers[signal.SIGUSR2] = lambda *_: on_request()
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
@@ -182,6 +190,14 @@ def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]
         for number, handler in before.items():
             signal.signal(number, handler)
         canary.close()
+
+
+def _in_our_group(pid: int) -> bool:
+    """Whether a process is in the launcher's process group still; one that left hears no signal to that group."""
+    try:
+        return os.getpgid(pid) == os.getpgrp()
+    except ProcessLookupError:
+        return True
 
 
 def _at_a_terminal() -> bool:

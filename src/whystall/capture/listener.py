@@ -61,6 +61,9 @@ class Stepper(Protocol):
     def make_room(self) -> None:
         """The job starts a profiler of its own."""
 
+    def before_backward(self) -> None:
+        """A backward pass is about to begin."""
+
 
 class Heard:
     """Hears of everything that torch tells."""
@@ -76,7 +79,7 @@ class Heard:
         self.input_begins = self._if_stepping(parts.input.begin)
         self.loader_ends = self._if_stepping(parts.input.end)
         self._found = False
-        self.backward_begins = self._if_stepping(parts.backward_begins)
+        self.backward_begins = self._if_stepping(self._backward_begins)
         self.user_profiler_begins = stepper.make_room
 
     def _if_stepping(self, then: Callable[[], None]) -> Callable[[], None]:
@@ -123,6 +126,10 @@ class Heard:
             self._stepper.given(batch, LOADER)
             if self._finder.batch_comes():
                 self._stepper.step_ended()
+
+    def _backward_begins(self) -> None:
+        self._stepper.before_backward()
+        self._parts.backward_begins()
 
     def backward_ends(self) -> None:
         """Ends a step where there is no optimizer."""

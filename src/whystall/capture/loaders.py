@@ -6,6 +6,7 @@ import sys
 from types import CodeType
 from typing import Any, Final
 
+from whystall.capture.faults import is_the_jobs
 from whystall.capture.stacks import is_library
 from whystall.capture.tally import Place
 
@@ -57,7 +58,9 @@ def _length(loader: Any) -> int | None:
     """The batches of an epoch; ``None`` of a stream, which may count only by being read."""
     try:
         return None if _is_stream(loader) else len(loader)
-    except Exception:  # noqa: BLE001 - what the user's samplers and data sets say of themselves
+    except Exception as error:
+        if is_the_jobs(error):
+            raise
         return None
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any, Final
 
+from whystall.capture import clock
 from whystall.capture.devices import NoDevices, NvmlDevices, allocator, devices, nvml
+from whystall.capture.own_thread import OwnThread
 from whystall.capture.watched import Watched
 
 _EVERY_S: Final = 1.0
@@ -30,7 +31,7 @@ class MachineSampler:
         self._devices: NoDevices | NvmlDevices = NoDevices()
         self._nvml: Any = None
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = OwnThread(self._run)
         self._lines = 0
         self.cpu_ns = 0
         """How long this thread has computed."""
@@ -41,30 +42,28 @@ class MachineSampler:
         An import beside the job's own could meet one that is half done.
         """
         self._nvml = nvml()
-        self._thread = threading.Thread(target=self._run, name="whystall-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Ends; waits for a line that is being written."""
         self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=2.0)
+        self._thread.wait(2.0)
 
     def _run(self) -> None:
         guard = self._session.faults.guard
         self._devices = devices(self._nvml, self._torch)
         sample, look = guard("sampler", self._sample), guard("requests", self._session.look_around)
-        due = time.monotonic()
+        due = clock.monotonic()
         while not self._stop.wait(_LOOK_EVERY_S):
             look()
-            self.cpu_ns = time.thread_time_ns()
-            if time.monotonic() >= due and self._session.steps > 0:
+            self.cpu_ns = clock.thread_time_ns()
+            if clock.monotonic() >= due and self._session.steps > 0:
                 sample()
-                due = time.monotonic() + min(_EVERY_S * 2 ** (self._lines // _SLOWER_AFTER), _SLOWEST_S)
+                due = clock.monotonic() + min(_EVERY_S * 2 ** (self._lines // _SLOWER_AFTER), _SLOWEST_S)
 
     def _sample(self) -> None:
         self._lines += 1
-        line: dict[str, Any] = {"at_unix_ns": time.time_ns(), "step": self._session.steps}
+        line: dict[str, Any] = {"at_unix_ns": clock.time_ns(), "step": self._session.steps}
         workers = _children()
         if workers:
             line["children"] = workers

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from whystall.capture import clock
 from whystall.run_folder.description import Overhead
 
 _Arguments = ParamSpec("_Arguments")
@@ -22,11 +22,11 @@ class Within:
         """A function whose calls count."""
 
         def called(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Returned:
-            began = time.perf_counter_ns()
+            began = clock.perf_counter_ns()
             try:
                 return function(*args, **kwargs)
             finally:
-                self._ns += time.perf_counter_ns() - began
+                self._ns += clock.perf_counter_ns() - began
 
         return called
 

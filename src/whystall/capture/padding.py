@@ -6,7 +6,6 @@ which occur nowhere else, in rows of different length.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.capture.faults import suppress
 from whystall.capture.stacks import shown_file, text_of
 from whystall.capture.tally import Place, place_of
 from whystall.run_folder.description import MadeAt, PaddedBatches
@@ -183,7 +183,7 @@ def _arrays(batch: object) -> Iterable[NDArray[Any]]:
         if type(thing) is torch.Tensor:
             left -= 1
             if _is_sequence(torch, thing):
-                with contextlib.suppress(RuntimeError, TypeError):  # it stands for another, within a transformation
+                with suppress(RuntimeError, TypeError):  # it stands for another, within a transformation
                     yield thing.clone().numpy()  # of the job's own nobody could resize the storage any more
         elif depth < _DEEPEST and isinstance(thing, Mapping):
             stack += [(value, depth + 1) for value in list(thing.values())[:_MOST_TENSORS]]

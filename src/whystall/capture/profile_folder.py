@@ -7,7 +7,6 @@ all who wrote it are this process or have ended.
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from whystall._version import __version__
+from whystall.capture import clock
 from whystall.capture.config import Schedule
 from whystall.errors import UsageError
 from whystall.json_text import NotJsonError, parse_json
@@ -75,7 +75,7 @@ def _description(schedule: Schedule) -> RunDescription:
         kind=_KIND,
         command=_KIND,
         exit_code=None,
-        began_unix_ns=time.time_ns(),
+        began_unix_ns=clock.time_ns(),
         schedule=schedule,
     )
 

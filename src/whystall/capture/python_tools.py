@@ -11,6 +11,12 @@ from whystall.run_folder.description import PythonTool
 _PROFILER_OF_MONITORING: Final = 2  # sys.monitoring.PROFILER_ID, which cProfile takes from Python 3.12 on
 
 
+def is_profiled() -> bool:
+    """Whether a profiler of Python's sees the calling thread (``sys.setprofile``, cProfile)."""
+    monitoring = getattr(sys, "monitoring", None)
+    return sys.getprofile() is not None or bool(monitoring and monitoring.get_tool(_PROFILER_OF_MONITORING))
+
+
 class PythonTools:
     """What was seen of them so far."""
 
@@ -21,8 +27,7 @@ class PythonTools:
         """Those that were on at some time when this was called, on the thread that calls."""
         if tracemalloc.is_tracing():
             self._seen.add("tracemalloc")
-        monitoring = getattr(sys, "monitoring", None)
-        if sys.getprofile() is not None or (monitoring and monitoring.get_tool(_PROFILER_OF_MONITORING)):
+        if is_profiled():
             self._seen.add("profiler")
         if sys.gettrace() is not None:
             self._seen.add("tracer")

@@ -9,14 +9,16 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
 from whystall.capture.heap import give_back_free_memory
 from whystall.capture.moments import is_half_there
+from whystall.capture.python_tools import is_profiled
+from whystall.capture.sums import unseen
 from whystall.run_folder.description import MOST_OF_ROUNDS
 from whystall.run_folder.layout import WHOLE_STEPS, staged_trace, trace_name
 
@@ -69,7 +71,10 @@ class Recorder:
         steps = self._torch.profiler.schedule(
             wait=0, warmup=schedule.warmup, active=schedule.active or MOST_OF_ROUNDS, repeat=1, skip_first=0
         )
-        self._begin(steps, stacks=self._config.stacks or self._config.modules, modules=self._config.modules)
+        # Torch's profiler takes the place of one of Python's to see Python.
+        modules = self._config.modules and not is_profiled()
+        stacks = self._config.stacks and not is_profiled()
+        self._begin(steps, stacks=stacks or modules, modules=modules)
 
     def _begin(self, schedule: Any, *, stacks: bool, modules: bool) -> None:
         torch, config = self._torch, self._config
@@ -91,7 +96,7 @@ class Recorder:
                 experimental_config=_experimental_config(torch),
                 **_keeping_events(torch),
             )
-            with _no_compiler_is_imported(torch):
+            with unseen(torch), _no_compiler_is_imported(torch):
                 self._profiler.start()
             _leave_events_alone(self._profiler)
         except Exception:
@@ -108,7 +113,7 @@ class Recorder:
         self._marks += 1
         self.starting = True
         try:
-            with _no_compiler_is_imported(self._torch):
+            with unseen(self._torch), _no_compiler_is_imported(self._torch):
                 self._profiler.step()
         finally:
             self.starting = False
@@ -127,7 +132,8 @@ class Recorder:
         if not whole and ended >= 0:
             profiler.add_metadata_json(WHOLE_STEPS, str(ended))
         try:
-            profiler.stop()
+            with unseen(self._torch):
+                profiler.stop()
         finally:
             # It holds itself, and with it all events until the next great garbage collection.
             profiler.profiler, profiler.action_map = None, {}
@@ -162,12 +168,12 @@ class Recorder:
     def _write(self, profiler: Any) -> None:
         if self._unwanted:
             return
-        began = time.perf_counter_ns()
+        began = clock.perf_counter_ns()
         packed = self._folder / staged_trace(trace_name(self.rank, self._published), os.getpid())
         plain = packed.with_name(f"{packed.name}.json")
         try:
             profiler.export_chrome_trace(str(plain))
-            with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=2) as target:
+            with plain.open("rb") as source, gzip.GzipFile(packed, "wb", 2, mtime=0) as target:
                 shutil.copyfileobj(source, target, _COPY_BYTES)
             self._written = packed
             if not self._held:
@@ -177,7 +183,7 @@ class Recorder:
             raise
         finally:
             plain.unlink(missing_ok=True)
-        self.export_ns += time.perf_counter_ns() - began
+        self.export_ns += clock.perf_counter_ns() - began
 
 
 @contextlib.contextmanager

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
+from whystall.capture.descriptors import deadly_size
 from whystall.capture.moments import imports
+from whystall.capture.python_tools import is_profiled
 from whystall.capture.recorder import Recorder
 from whystall.capture.together import Together
 from whystall.capture.windows import Action, Windows
@@ -27,6 +30,7 @@ class Recording:
         self.windows = Windows(config.schedule)
         self.windows.may_begin = self._may_begin
         self._looks_again_s = 0.0
+        self._sees_python = config.stacks or config.modules
         self.recorder = Recorder(torch, config, folder)
         self._most_bytes = config.schedule.most_bytes
         self._note = note
@@ -39,7 +43,7 @@ class Recording:
 
     def _may_begin(self) -> bool:
         """Whether nothing is being imported, so that a profiler can safely begin."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic()
         if now_s < self._looks_again_s:
             return False
         if not imports():
@@ -72,6 +76,12 @@ class Recording:
             self.windows.abandon()
             self._note("a window was not opened: the job is profiling itself")
             return
+        if deadly_size() < math.inf:
+            self.windows.no_more()
+            self._note("no window was recorded: the job limits the size of files, and dies of a larger one (SIGXFSZ)")
+            return
+        if self._sees_python and is_profiled():
+            self._note("Python stacks and modules were not recorded: a profiler of Python's is at work in the job")
         try:
             self.recorder.start()
         except Exception:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,11 +16,22 @@ from typing import Any, Final
 
 import msgspec
 
+from whystall.capture import clock
 from whystall.capture.alike import AlikeRows
+from whystall.capture.faults import is_the_jobs
 from whystall.capture.global_hooks import put
 from whystall.capture.moments import in_backward
 from whystall.capture.rounds import Rounds
-from whystall.capture.sums import Sum, columns_of, is_derived_from, is_differentiated, rows_of, sizes_of_rows, sum_of
+from whystall.capture.sums import (
+    Sum,
+    columns_of,
+    is_derived_from,
+    is_differentiated,
+    rows_of,
+    sizes_of_rows,
+    sum_of,
+    unseen,
+)
 from whystall.capture.tally import Place, Tally, place_of
 from whystall.run_folder.description import RepeatedWork
 
@@ -124,8 +134,11 @@ class RepeatedModules:
         def called(*told: Any) -> None:
             if not self._deaf:
                 try:
-                    hook(*told)
-                except Exception:  # noqa: BLE001 - whatever a job's modules and tensors do when they are looked at
+                    with unseen(self._torch):
+                        hook(*told)
+                except Exception as error:
+                    if is_the_jobs(error):
+                        raise
                     self._deaf = True
                     self.tally.forget()
 
@@ -182,7 +195,7 @@ class RepeatedModules:
         self._step += 1
         self.tally.ours_ns = 0
         kept = self._open[-1:] if in_call else []
-        self._open = [_Call(call.module, time.perf_counter_ns(), 0) for call in kept]
+        self._open = [_Call(call.module, clock.perf_counter_ns(), 0) for call in kept]
 
     def close(self) -> bool:
         """Takes the hooks out."""
@@ -203,7 +216,7 @@ class RepeatedModules:
         if self._on_stepping_thread() and not in_backward(self._torch):
             if module.training and self._torch.is_grad_enabled():
                 self._trained.add(id(module))
-            self._open.append(_Call(id(module), time.perf_counter_ns(), self.tally.ours_ns))
+            self._open.append(_Call(id(module), clock.perf_counter_ns(), self.tally.ours_ns))
 
     def _ended(self, module: int) -> _Call | None:
         """The innermost open call of a module; those inside it ended by an exception."""
@@ -224,7 +237,7 @@ class RepeatedModules:
         return any(id(part) in self._trained for part in module.modules())
 
     def _returned(self, module: Any, given: object, named: object, output: object) -> None:
-        now = time.perf_counter_ns()
+        now = clock.perf_counter_ns()
         call = self._ended(id(module))
         if call is None or self._is_evaluated(module):
             return
@@ -253,7 +266,7 @@ class RepeatedModules:
             back = differentiated and not is_derived_from(self._torch, (given, named))  # whose every row is wanted
             call.alike = _outweighing(module, alike * lasted, alike * lasted if back else 0)
         self._close(call)
-        tally.ours_ns += time.perf_counter_ns() - now
+        tally.ours_ns += clock.perf_counter_ns() - now
 
     def _close(self, call: _Call) -> None:
         """A call is over: what came again in it is a part of the one around it, or is told."""

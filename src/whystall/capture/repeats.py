@@ -92,6 +92,12 @@ class RepeatsSeen:
         if not something or self._step > (_LEAST_READ if tally.measured_ns >= _ENOUGH_NS else most):
             self._end()
 
+    def before_backward(self) -> None:
+        """Ends where gradients would have other bits for the look."""
+        look = self._looks[0]
+        if isinstance(look, RepeatedOperators) and look.changes_gradients:
+            self.close()
+
     def told(self) -> dict[str, Any]:
         """What was seen, by the names that a description of the rank has for it."""
         contents = self.contents

@@ -9,22 +9,24 @@ are to be kept, the file is replaced by one with the latest half of its lines wh
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import resource
 import threading
-import time
 from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from whystall._native import Pauses
+from whystall.capture import clock
+from whystall.capture.descriptors import OwnFile, deadly_size
+from whystall.capture.faults import suppress
 from whystall.run_folder.layout import rank_file, samples_name, staged_samples
 from whystall.run_folder.samples import SCHEMA, STEP_COLUMNS
 
-_APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 _TOGETHER_NS: Final = 500_000_000
 """Also where the thread that looks around does not get the interpreter's lock."""
 NOT_COUNTED: Final[tuple[int | None, ...]] = (0,) * 7 + (None,)
@@ -36,7 +38,7 @@ class SampleWriter:
     def __init__(self, folder: Path, most_bytes: int | None = None) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
-        self._descriptor: int | None = None
+        self._file: OwnFile | None = None
         # Of one thread twice: a signal that ends the job comes amid a line, too.
         self._writing = threading.RLock()
         self._rows: deque[tuple[int | None, ...]] = deque()
@@ -58,8 +60,8 @@ class SampleWriter:
             if number in taken:
                 continue
             path = self._folder / samples_name(number)
-            with contextlib.suppress(FileExistsError):
-                self._descriptor = os.open(path, _APPENDING | os.O_EXCL, 0o644)
+            with suppress(FileExistsError):
+                self._file = OwnFile(str(path), _APPENDING | os.O_EXCL)
                 self.path, self.rank = path, number
                 break
         self.write({"schema": SCHEMA, "rank": rank, "pid": os.getpid(), "columns": STEP_COLUMNS, **about})
@@ -80,9 +82,9 @@ class SampleWriter:
         """Appends lines, after the rows that were not yet written."""
         with self._writing:  # the sampler's thread writes, too
             data = msgspec.json.Encoder().encode_lines([*self._taken(), *lines])
-            if self._descriptor is None:
+            if self._file is None or self._size + len(data) > deadly_size():
                 return
-            written = os.write(self._descriptor, data)
+            written = os.write(self._file.number, data)
             self.bytes_written += written
             self._size += written
             if self._most_bytes is not None and self._size > self._most_bytes:
@@ -90,7 +92,7 @@ class SampleWriter:
 
     def _taken(self) -> list[object]:
         rows: list[object] = []
-        with contextlib.suppress(IndexError):
+        with suppress(IndexError):
             while True:
                 rows.append(self._rows.popleft())
         return rows
@@ -98,7 +100,7 @@ class SampleWriter:
     def _cut(self, kept: int) -> None:
         """Replaces the file by one with its first line and the last ones, of so many bytes at most."""
         path = self.path
-        if path is None or self._descriptor is None:
+        if path is None or self._file is None:
             return
         with path.open("rb") as file:
             head = file.readline()
@@ -106,31 +108,32 @@ class SampleWriter:
             file.readline()  # the rest of a line
             data = head + file.read()
         staged = path.with_name(staged_samples(path.name, os.getpid()))
-        shorter = os.open(staged, _APPENDING | os.O_TRUNC, 0o644)
+        shorter = OwnFile(str(staged), _APPENDING | os.O_TRUNC)
         whole = False
-        with contextlib.suppress(OSError):  # a full disk: the file stays as it is, and is cut the next time
-            whole = os.write(shorter, data) == len(data)
+        with suppress(OSError):  # a full disk: the file stays as it is, and is cut the next time
+            whole = os.write(shorter.number, data) == len(data)
         if not whole:
-            os.close(shorter)
+            shorter.close()
             staged.unlink(missing_ok=True)
             return
         staged.replace(path)
-        os.close(self._descriptor)
-        self._descriptor, self._size = shorter, len(data)
+        shorter.path = str(path)
+        self._file.close()
+        self._file, self._size = shorter, len(data)
 
     def close(self) -> None:
         """Closes the file, with all rows in it."""
-        if self._descriptor is not None:
+        if self._file is not None:
             try:
                 self.flush()
             finally:
-                os.close(self._descriptor)
-                self._descriptor = None
+                self._file.close()
+                self._file = None
 
 
-def _opened(path: str) -> int | None:
-    with contextlib.suppress(OSError):  # a machine without it has no such file
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _opened(path: str) -> OwnFile | None:
+    with suppress(OSError):  # a machine without it has no such file
+        return OwnFile(path, os.O_RDONLY)
     return None
 
 
@@ -146,7 +149,7 @@ class ThreadCounters:
     def _read(self) -> tuple[int, ...]:
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         return (
-            time.thread_time_ns() // 1000,
+            clock.thread_time_ns() // 1000,
             usage.ru_nvcsw,
             usage.ru_nivcsw,
             usage.ru_minflt,
@@ -158,7 +161,7 @@ class ThreadCounters:
 
     def _queued_us(self) -> int:
         """How long the thread has been ready to run and on no core."""
-        return int(os.pread(self._schedstat, 96, 0).split()[1]) // 1000 if self._schedstat is not None else 0
+        return int(os.pread(self._schedstat.number, 96, 0).split()[1]) // 1000 if self._schedstat is not None else 0
 
     def since_last(self) -> tuple[int | None, ...]:
         """CPU microseconds, voluntary and involuntary switches, minor and major faults, blocks read and written.
@@ -174,13 +177,13 @@ class ThreadCounters:
         """The resident memory of the process; ``None`` where the kernel does not tell."""
         if self._statm is None:
             return None
-        return int(os.pread(self._statm, 64, 0).split(None, 2)[1]) * self._page_kib
+        return int(os.pread(self._statm.number, 64, 0).split(None, 2)[1]) * self._page_kib
 
     def close(self) -> None:
         """Closes what it reads."""
-        for descriptor in (self._statm, self._schedstat):
-            if descriptor is not None:
-                os.close(descriptor)
+        for file in (self._statm, self._schedstat):
+            if file is not None:
+                file.close()
         self._statm = self._schedstat = None
 
 
@@ -206,7 +209,7 @@ class Stopwatch:
         if self.depth == 0:
             self.inner_ns = 0
             self._running.append(self)
-            self.began_ns = time.perf_counter_ns()
+            self.began_ns = clock.perf_counter_ns()
         self.depth += 1
 
     def end(self) -> None:
@@ -215,7 +218,7 @@ class Stopwatch:
             return
         self.depth -= 1
         if self.depth == 0:
-            self.ended_ns = time.perf_counter_ns()
+            self.ended_ns = clock.perf_counter_ns()
             self._count(self.ended_ns - self.began_ns)
 
     def _count(self, whole_ns: int) -> None:
@@ -232,7 +235,7 @@ class Stopwatch:
     def was_another(self, other: Stopwatch) -> None:
         """What ran until now was the other, without what was counted within it: it goes on from here."""
         if self.depth:
-            now = time.perf_counter_ns()
+            now = clock.perf_counter_ns()
             other.total_ns += max(now - self.began_ns - self.inner_ns, 0)
             self.began_ns, self.inner_ns = now, 0
 
@@ -256,24 +259,17 @@ class GarbageCollections:
     """Pauses of Python's garbage collector, through ``gc.callbacks``."""
 
     def __init__(self) -> None:
-        self.watch = Stopwatch()
-        """Their time."""
+        self._pauses = Pauses()
 
     def install(self) -> None:
         """Begins to listen."""
-        gc.callbacks.append(self._on_collection)
+        gc.callbacks.append(self._pauses)
 
     def remove(self) -> None:
         """Stops listening."""
-        with contextlib.suppress(ValueError):
-            gc.callbacks.remove(self._on_collection)
-
-    def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
-        if phase == "start":
-            self.watch.begin()
-        else:
-            self.watch.end()
+        with suppress(ValueError):
+            gc.callbacks.remove(self._pauses)
 
     def take_us(self) -> int:
         """Microseconds of pauses since the last call."""
-        return self.watch.take_us()
+        return self._pauses.take_us()

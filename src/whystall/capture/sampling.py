@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from whystall.capture import clock
 from whystall.capture.device_times import DeviceTimes
 from whystall.capture.evaluation import Evaluation
 from whystall.capture.heap import HeapInUse
@@ -28,7 +28,7 @@ class PartTimes:
         )
         self.collections = GarbageCollections()
         self.evaluation = Evaluation()
-        self._told = (self.input, self.forward, self.backward, self.optimizer, self.save, self.collections.watch)
+        self._told = (self.input, self.forward, self.backward, self.optimizer, self.save, self.collections)
         self._running, self._taken_ns = running, 0
         self._calls_the_step = False
         self._by_name = {
@@ -46,7 +46,7 @@ class PartTimes:
         """
         for watch in tuple(self._running):
             watch.forget_if_begun_before(self._taken_ns)
-        self._taken_ns = time.perf_counter_ns()
+        self._taken_ns = clock.perf_counter_ns()
         self.evaluation.step_ended()
         return tuple([watch.take_us() for watch in self._told])
 
@@ -110,7 +110,7 @@ class StepSampler:
     def open(self, rank: int, world_size: int) -> None:
         """Creates the file unless it is there."""
         if self.writer.path is None:
-            self.writer.open(rank, {"began_unix_ns": time.time_ns(), "world_size": world_size})
+            self.writer.open(rank, {"began_unix_ns": clock.time_ns(), "world_size": world_size})
 
     def begin(self, now: int) -> None:
         """Forgets what was before: the first step that is sampled begins."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import os
 import platform
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from whystall._native import hear_exit
+from whystall.capture import clock
 from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
 from whystall.capture.ending import last_exception
-from whystall.capture.faults import Faults
+from whystall.capture.faults import Faults, suppress
 from whystall.capture.flight import FlightRecorder
 from whystall.capture.forward_search import ForwardSearch
 from whystall.capture.listener import Heard, guarded
@@ -35,6 +34,7 @@ from whystall.capture.sampling import COUNT_EVERY_NS, StepSampler
 from whystall.capture.stacks import StackSampler
 from whystall.capture.stepless import NO_MORE_STEPS, NO_STEPS, SteplessWindow
 from whystall.capture.steps import StepFinder
+from whystall.capture.sums import unseen
 from whystall.capture.torch_hooks import TorchHooks
 from whystall.capture.tuned import Change, change_for
 from whystall.capture.windows import Action
@@ -105,8 +105,8 @@ class Session:
         self._closed = self._whole_process = False
         self._pid = os.getpid()
         self._process = this_process()
-        self._began_ns, self._step_began_ns = time.perf_counter_ns(), 0
-        self._asked_unix_ns = time.time_ns()
+        self._began_ns, self._step_began_ns = clock.perf_counter_ns(), 0
+        self._asked_unix_ns = clock.time_ns()
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -192,18 +192,24 @@ class Session:
         if source == LOADER:
             self._loaders.handed_out()
         if self._padding.asks and not self._recording.recorder.running:
-            self._look_at_padding(batch, source, self._loaders.maker)
+            with unseen(self._torch):
+                self._look_at_padding(batch, source, self._loaders.maker)
 
     def make_room(self) -> None:
         """The job starts a profiler of its own."""
         self._recording.make_room()
         self._stepless.make_room()
 
+    def before_backward(self) -> None:
+        """What is looked at may not be able to go through a backward pass as it is."""
+        if self._repeats.looking:
+            self.faults.guard("repeated work", self._repeats.before_backward)()
+
     # --- a step has ended ---------------------------------------------------------------------------
 
     def step_ended(self, flags: int = 0, *, in_call: bool = False) -> None:
         """Takes note of a step and opens, marks or closes a window; one that a graph records is not run."""
-        now = time.perf_counter_ns()
+        now = clock.perf_counter_ns()
         if self._closed or is_unfit(self._torch):
             return
         if self.steps == 0:
@@ -224,7 +230,7 @@ class Session:
         if self.steps == _STEPS_BEFORE_JUDGING:
             self.faults.guard("module times", self._judge_cost)(now)
         self._windows(duration, now, in_call=in_call)
-        self._step_began_ns = time.perf_counter_ns()
+        self._step_began_ns = clock.perf_counter_ns()
         within = self._within.take()
         if recording:
             self._costs.profiled(duration)
@@ -233,7 +239,7 @@ class Session:
         else:  # opening a window is told by the steps in it
             after = 0 if self._recording.recorder.running else self._step_began_ns - now
             self._costs.outside(duration, within + after)
-        self._within.without(time.perf_counter_ns() - now)
+        self._within.without(clock.perf_counter_ns() - now)
         if self._experiment is not None:
             self.faults.guard("experiment", self._experiment.step_ended)(self.steps)
 
@@ -256,9 +262,9 @@ class Session:
 
     def _paused(self, recording: Callable[[], None]) -> None:
         """Does what a window asks for, and counts for how long the job stood still."""
-        began = time.perf_counter_ns()
+        began = clock.perf_counter_ns()
         self.faults.guard("trace", recording)()
-        self._costs.paused(time.perf_counter_ns() - began)
+        self._costs.paused(clock.perf_counter_ns() - began)
 
     def _first_step(self, now: int) -> None:
         guard, sampler = self.faults.guard, self._sampler
@@ -278,9 +284,9 @@ class Session:
             guard("experiment", self._experiment.first_step)()
         guard("run.json", self._describe)(ended=False)
         self._within.take()
-        self._within.without(time.perf_counter_ns() - now)
+        self._within.without(clock.perf_counter_ns() - now)
         self._began_ns = now
-        self._step_began_ns = time.perf_counter_ns()
+        self._step_began_ns = clock.perf_counter_ns()
 
     def _judge_cost(self, now: int) -> None:
         """Stops timing the module when the job's steps are too short for it."""
@@ -305,12 +311,12 @@ class Session:
         This thread touches nothing of the user's: modules are looked at on the main one, and again if others were made
         since.
         """
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             asked = (self.folder / CAPTURE_NOW).stat().st_mtime_ns
             if asked > self._asked_unix_ns:  # the file stays: other ranks look at it too
                 self._asked_unix_ns = asked
                 self._recording.windows.request()
-        now = time.perf_counter_ns()
+        now = clock.perf_counter_ns()
         self.faults.guard("samples", self._sampler.writer.flush)()
         self.faults.guard("memory snapshots", self._snapshots.look)()
         self._look_for_standstill(now)
@@ -378,7 +384,7 @@ class Session:
             traces=traces,
             samples=writer.path.name if writer.path else None,
             overhead=self._costs.told(
-                recorder.export_ns, time.perf_counter_ns() - self._began_ns, self._stacks.cpu_ns + self._machine.cpu_ns
+                recorder.export_ns, clock.perf_counter_ns() - self._began_ns, self._stacks.cpu_ns + self._machine.cpu_ns
             ),
             notes=[*self._notes, *([note] if note is not None and not self.steps else [])],
             experiment=self._experiment.note if self._experiment is not None else None,
@@ -388,7 +394,7 @@ class Session:
             loaders=self._loaders.told(),
             ended=ended,
             ended_by=self._ended_by if ended else None,
-            ended_unix_ns=time.time_ns() if ended else None,
+            ended_unix_ns=clock.time_ns() if ended else None,
             padding=self._padding.told(),
             tables=self._hooks.tables.told(),
             **self._repeats.told(),

@@ -12,18 +12,19 @@ called, and that works without the lock: an operator of torch's, a file, a pause
 
 from __future__ import annotations
 
-import contextlib
 import linecache
 import os
 import random
 import re
 import sys
 import threading
-import time
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from whystall.capture import clock
+from whystall.capture.faults import suppress
+from whystall.capture.own_thread import OwnThread
 from whystall.capture.switching import Switching
 from whystall.capture.watched import Watched
 from whystall.capture.window_looks import EVERY_S as WINDOW_S
@@ -102,10 +103,10 @@ def shown_file(file: str) -> str:
         return f"cell {cell}"
     path = Path(file)
     here = []
-    with contextlib.suppress(OSError):  # a working folder may be deleted under a job
+    with suppress(OSError):  # a working folder may be deleted under a job
         here.append(Path.cwd())
     for base in (*here, *(Path(entry) for entry in tuple(sys.path) if entry and isinstance(entry, str))):
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             return str(path.relative_to(base))
     return path.name
 
@@ -236,7 +237,7 @@ class StackSampler:
     def __init__(self, session: Watched) -> None:
         self._session = session
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = OwnThread(self._run)
         self._counts, self._threads = OfSteps(), OfSteps()
         self._looks = self.cpu_ns = 0
         self._loop = Loop()
@@ -261,14 +262,12 @@ class StackSampler:
 
     def start(self) -> None:
         """Begins."""
-        self._thread = threading.Thread(target=self._run, name="whystall-stacks", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Ends, and writes what was counted last."""
         self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=2.0)
+        self._thread.wait(2.0)
         self._switching.give_back()
         self._write()
 
@@ -279,16 +278,16 @@ class StackSampler:
     def _run(self) -> None:
         look = self._session.faults.guard("stacks", self._look)
         write = self._session.faults.guard("stacks", self._write)
-        unwritten, began_ns = 0.0, time.thread_time_ns()
+        unwritten, began_ns = 0.0, clock.thread_time_ns()
         between = random.Random(os.getpid()).uniform  # noqa: S311 - no secret; and the user's own numbers stay as they are
         while True:
             # Of a step of even length an even pause would always find the same part.
             pause = WINDOW_S if self._session.recording else self.pause_s * between(*_UNEVEN)
-            queued, wanted = _queued_ns(), time.perf_counter_ns() + int(pause * 1e9)
+            queued, wanted = _queued_ns(), clock.perf_counter_ns() + int(pause * 1e9)
             if self._stop.wait(pause):
                 return
-            look(wanted, time.perf_counter_ns() - wanted, queued)
-            self.cpu_ns = time.thread_time_ns() - began_ns
+            look(wanted, clock.perf_counter_ns() - wanted, queued)
+            self.cpu_ns = clock.thread_time_ns() - began_ns
             unwritten += pause
             if unwritten >= _WRITE_EVERY_S:
                 write()
@@ -317,7 +316,7 @@ class StackSampler:
         taken_after_s = self._switching.in_force_s()
         (self._switching.shorten if all_wait else self._switching.give_back)()
         if recording:
-            at, place = time.time_ns(), self._place(part, frame)
+            at, place = clock.time_ns(), self._place(part, frame)
             del frame, frames
             self.in_windows.add(at, place)
             return

@@ -8,12 +8,12 @@ and then none: what a CUDA graph recorded in one of them may be replayed ever af
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from whystall._native import call_on_main_thread
+from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
 from whystall.capture.moments import imports, imports_on_main_thread, is_unfit
 from whystall.capture.recorder import Recorder
@@ -69,7 +69,7 @@ class SteplessWindow:
         self._folder = folder
         self._pausing, self._missing, self._ended = pausing, missing, ended
         self._recorder: Recorder | None = None
-        self._due_s = time.monotonic() + _AFTER_S
+        self._due_s = clock.monotonic() + _AFTER_S
         self.rank = 0
         self._windows = 0
         self._lasts_s = _FIRST_LASTS_S
@@ -81,7 +81,7 @@ class SteplessWindow:
 
     def look(self) -> None:
         """Called now and then, while no step has been seen, from a thread beside the job."""
-        if time.monotonic() < self._due_s or imports_on_main_thread(elsewhere=not self.running):
+        if clock.monotonic() < self._due_s or imports_on_main_thread(elsewhere=not self.running):
             return
         self._due_s = float("inf")  # until what is asked for here is done: the main thread may not come to it soon
         if self.running:
@@ -93,7 +93,7 @@ class SteplessWindow:
         if self._is_not_now(elsewhere=True) or (compiles_now() and self._put_off()):
             return
         if not self._missing():
-            self._due_s = time.monotonic() + _AFTER_S
+            self._due_s = clock.monotonic() + _AFTER_S
             return
         if self._torch.utils.data.get_worker_info() is not None:
             return  # a loader's worker: the steps are in the process that it loads for
@@ -104,7 +104,7 @@ class SteplessWindow:
         if not recorder.is_busy():
             self._recorder = recorder
             recorder.start_at_once()
-        self._due_s = time.monotonic() + self._lasts_s
+        self._due_s = clock.monotonic() + self._lasts_s
 
     def _is_not_now(self, *, elsewhere: bool) -> bool:
         """Whether starting or stopping a profiler would do harm right now; the next look comes soon.
@@ -114,17 +114,17 @@ class SteplessWindow:
         return (imports(elsewhere=elsewhere) or is_unfit(self._torch)) and self._put_off()
 
     def _put_off(self) -> bool:
-        self._due_s = time.monotonic()
+        self._due_s = clock.monotonic()
         return True
 
     def _end(self) -> None:
         if self._is_not_now(elsewhere=False):
             return
-        began = time.monotonic()
+        began = clock.monotonic()
         if self._recorder is not None:
             self._recorder.stop()
             self._ended()
-        ended = time.monotonic()
+        ended = clock.monotonic()
         bearable_s = self._lasts_s * _MOST_HELD_S / max(ended - began, 1e-3)
         if self._lasts_s == _FIRST_LASTS_S and bearable_s >= _WORTH_LONGER * _FIRST_LASTS_S:
             self._lasts_s, self._windows, self._due_s = min(bearable_s, _LASTS_S), 0, ended
@@ -138,7 +138,7 @@ class SteplessWindow:
         Instants are those of ``time.perf_counter_ns``.
         """
         usual_ns = (last_ns - first_ns) / max(steps - 1, 1)
-        still_ns = time.perf_counter_ns() - last_ns
+        still_ns = clock.perf_counter_ns() - last_ns
         return steps >= _FEWEST_STEPS and still_ns > max(_AFTER_S * 1e9, _USUAL_STEPS * usual_ns)
 
     @property

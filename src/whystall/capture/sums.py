@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
+
+from whystall.capture.faults import suppress
 
 _MOST_TENSORS: Final = 32
 _MOST_BYTES: Final = 64 << 20
@@ -57,7 +59,7 @@ def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE, begins: bool = 
         size = item[0].numel()
         if size < (_LEAST_FLOATS if item.is_floating_point() else _LEAST_WHOLES):
             continue
-        with torch.no_grad(), contextlib.suppress(RuntimeError, TypeError):
+        with torch.no_grad(), suppress(RuntimeError, TypeError):
             flat = item.detach()[: max(most // size, int(begins))].resolve_neg().flatten(1)[:, :most].contiguous()
             return _row_sums(flat)
     return []
@@ -92,6 +94,12 @@ def stands_for_others(torch: Any) -> bool:
     functorch = getattr(torch._C, "_functorch", None)  # noqa: SLF001
     transforms = functorch is not None and functorch.peek_interpreter_stack() is not None
     return transforms or bool(torch._C._len_torch_dispatch_stack())  # noqa: SLF001
+
+
+def unseen(torch: Any) -> AbstractContextManager[None]:
+    """In which the job's own modes and subclasses (``__torch_function__``) hear nothing of what we ask of tensors."""
+    hidden: AbstractContextManager[None] = torch._C.DisableTorchFunction()  # noqa: SLF001 - there is no public one
+    return hidden
 
 
 def tensors_in(torch: Any, value: object, deep: int = _DEEPEST) -> Iterator[Any]:

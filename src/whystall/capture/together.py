@@ -7,10 +7,10 @@ for it; and what each rank did in the same step is what is compared.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from whystall.capture.faults import suppress
 from whystall.run_folder.layout import staged_window, window_name
 
 _AHEAD: Final = 2

@@ -8,7 +8,6 @@ break what is under construction elsewhere.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import sys
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 
 from whystall._native import HeardCalls
 from whystall.capture.evaluation import keeps_statistics
+from whystall.capture.faults import suppress
 from whystall.capture.global_hooks import put
 from whystall.capture.heard_functions import hear
 from whystall.capture.known_modules import Known, outermost_module
@@ -112,7 +112,7 @@ class TorchHooks:
         """Takes every hook out again."""
         self.unwatch()
         for undo in (*reversed(self._undo), *self._let_go):
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 undo()
         self._undo, self._let_go = [], []
         self._kind = None
@@ -143,7 +143,7 @@ class TorchHooks:
 
     def _known(self, module: object) -> None:
         """A module is made; this is called in the user's constructors."""
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             self._modules.add(module)
             self.tables.add(module)
             if type(module) is self._kind:
@@ -228,7 +228,7 @@ class TorchHooks:
     def _optimizer_begins(self, optimizer: object) -> None:
         """An optimizer is made: it is counted before its constructor works, whose first call imports for seconds."""
         self.optimizers_made += 1
-        with contextlib.suppress(TypeError):  # one that nothing can refer to weakly is not followed
+        with suppress(TypeError):  # one that nothing can refer to weakly is not followed
             self.optimizers_alive.add(optimizer)
 
     def _watch_next_call(self, *, its_kind: bool = False) -> None:
@@ -248,7 +248,7 @@ class TorchHooks:
             nonlocal asked, most
             if self._is_compiling():
                 return
-            with contextlib.suppress(Exception):  # and this in their calls
+            with suppress(Exception):  # and this in their calls
                 asked += 1
                 if asked > _MOST_ASKED:
                     take_out()
@@ -315,7 +315,7 @@ class TorchHooks:
 
     def _gone(self, _reference: object) -> None:
         """The module that is watched is let go: another may come to lie where it was."""
-        with contextlib.suppress(Exception):  # this is called where the user lets a module go
+        with suppress(Exception):  # this is called where the user lets a module go
             self.unwatch()
             self._watch_newest()
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from whystall.capture import clock
 from whystall.capture.affinity import affinity_seen, bind
 from whystall.capture.config import CaptureConfig, TrialSetup
 from whystall.capture.experiments import Injected, end_after_enough
@@ -105,7 +105,7 @@ class Tuned:
 
     def first_step(self) -> None:
         """Sets what the user's code may have set since; the model is there."""
-        self._began_ns = time.monotonic_ns()
+        self._began_ns = clock.monotonic_ns()
         self._losses.step_ended()
         cuda = self._torch.cuda
         self._affinity = affinity_seen(self._torch)

@@ -8,7 +8,6 @@ one after it has ended. Storages are known by weak references, which keep torch 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import defaultdict
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType, FunctionType
 from typing import Any, Final
 
+from whystall.capture.faults import is_the_jobs, suppress
 from whystall.capture.heard_functions import hear
 from whystall.capture.masks import MOST_READ, Rows, by_rows, joined_in, masks_of, read_of
 from whystall.capture.parts import Part, Reading, Readings, read_in_part
@@ -89,7 +89,7 @@ class Unread:
         for name in _READS:
             before = getattr(self._torch.Tensor, name, None)
             if isinstance(before, FunctionType):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     self._ends.append(hear(before, self._is_read, lambda _: None))
                     continue
             if before is not None:
@@ -289,7 +289,9 @@ class Unread:
             if self.our_thread != threading.get_ident() and os.getpid() == self._pid:
                 for address in self._storages((tensor,))[0]:
                     self._read_outside.setdefault(address, set()).add(self._readings.part_of(tensor))
-        except Exception:  # noqa: BLE001 - this is called in the user's job
+        except Exception as error:
+            if is_the_jobs(error):
+                raise
             self._deaf = True
 
     def _reading(self, name: str, before: Callable[..., Any]) -> Callable[..., Any]:

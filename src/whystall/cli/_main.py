@@ -15,11 +15,25 @@ if TYPE_CHECKING:
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours must not read as a threshold crossed
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_LONGEST_NAME = 200
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as shells report it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of ``whystall ARGUMENTS...``; ``None`` takes them from the process."""
+    """The exit code of ``whystall ARGUMENTS...``; ``None`` takes them from the process.
+
+    That process ends by the signal that ended the job that it launched.
+    """
+    code = _answered(arguments)
+    if code >= 0:
+        return code
+    from whystall.cli.ending import SIGNALLED, die_of
+
+    return SIGNALLED - code if arguments is not None else die_of(-code)
+
+
+def _answered(arguments: Sequence[str] | None) -> int:
+    _open_what_is_closed()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         said = answer(words)
@@ -38,6 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Console().error("interrupted")
         return INTERRUPTED
     return code
+
+
+def _open_what_is_closed() -> None:
+    """A process that was started with a closed stream has ``None`` in its place: what is written there is lost."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - to the end of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
 
 
 def _run(arguments: list[str]) -> int:
@@ -71,6 +93,9 @@ def _told(error: Exception, console: Console) -> int:
     if isinstance(error, FileNotFoundError) and _is_gone():
         console.error("the current folder no longer exists: cd to one that does")
         return UsageError.exit_code
+    if isinstance(error, PermissionError) and error.filename is not None:
+        console.error(f"{str(error.filename)[:_LONGEST_NAME]}: permission denied")
+        return InputError.exit_code
     return _internal_error(error, console)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TextIO
@@ -32,7 +33,7 @@ class Console:
     def note(self, text: str) -> None:
         """Says something beside the result."""
         if not self.quiet:
-            print(text, file=sys.stderr)  # noqa: T201 - this is the one place that prints
+            _say(text)
 
     def detail(self, text: str) -> None:
         """Says something that only ``-v`` asks for."""
@@ -45,7 +46,7 @@ class Console:
 
     def error(self, text: str) -> None:
         """Says what went wrong; not even ``-q`` silences it."""
-        print(f"whystall: {text}", file=sys.stderr)  # noqa: T201 - this is the one place that prints
+        _say(f"whystall: {text}")
 
     @property
     def colour(self) -> bool:
@@ -63,6 +64,12 @@ class Console:
     def shows_progress(self) -> bool:
         """Whether somebody is there to watch a progress bar."""
         return not self.quiet and is_terminal(sys.stderr)
+
+
+def _say(text: str) -> None:
+    """Says something on stderr; where that is closed nobody is there to be told."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr)  # noqa: T201 - this is the one place that prints
 
 
 def is_terminal(stream: TextIO) -> bool:

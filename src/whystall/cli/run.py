@@ -79,16 +79,17 @@ class Run:
         launching.add_command(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """The exit code of the job, after its report."""
+        """The exit code of the job, after its report; ``-signal`` where a signal ended it."""
         from whystall.capture.config import MOST_SAMPLE_BYTES, CaptureConfig
         from whystall.capture.launch import run_watched, why_blind
+        from whystall.cli.ending import SIGNALLED
         from whystall.run_folder import layout
         from whystall.run_folder.alive import this_process
         from whystall.run_folder.description import RunDescription, encode
 
         launch = launching.launch_of_words(options)
         schedule = _schedule(options)
-        folder = layout.folder_for(launch.name, options.output, now=time.localtime(), environment=dict(os.environ))
+        folder = _folder(launch, options)
         running = RunDescription(
             whystall=__version__,
             kind=launch.kind,
@@ -114,10 +115,11 @@ class Run:
             console.note(f"whystall: {_beforehand(launch, config)}")
         so_far = _SoFarOf(folder, console, records=schedule.repeat > 0, until_verdict=options.until_verdict)
         told = so_far if _reports_here() else contextlib.nullcontext
-        code = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch, told)
-        code = 0 if so_far.ended else code
+        ended = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch, told)
+        ended = 0 if so_far.ended else ended
+        code = ended if ended >= 0 else SIGNALLED - ended
         if not _reports_here():
-            return code
+            return ended
         try:
             found = _described(folder, running, code)
             _report(found, launch, code, workload, console, experiments=options.experiments)
@@ -128,7 +130,25 @@ class Run:
         blind = why_blind(launch.command)
         if blind is not None:
             console.error(blind)
-        return code
+        return ended
+
+
+def _folder(launch: Launch, options: Namespace) -> Path:
+    """The run folder; without ``-o`` one of its own, also of runs that begin in the same second."""
+    from whystall.run_folder.layout import folder_for
+
+    while True:
+        folder = folder_for(launch.name, options.output, now=time.localtime(), environment=dict(os.environ))
+        if options.output is not None or _world_size() > 1:
+            return folder
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
+        return folder
 
 
 def _schedule(options: Namespace) -> Schedule:

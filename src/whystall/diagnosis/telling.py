@@ -115,7 +115,9 @@ class Teller:
         """The lines that cost most, behind those at which the program sets what decides."""
         given = self.case.facts.settings
         first = next((name for name in cause.deciding(candidate.remedy) if name in given), None)
-        return candidate.code if first is None else made_at(list(dict.fromkeys(given[first]))[:_MOST_SET], candidate.code)
+        return (
+            candidate.code if first is None else made_at(list(dict.fromkeys(given[first]))[:_MOST_SET], candidate.code)
+        )
 
     def _title(self, candidate: Valued) -> str:
         """The cause's, with what is known of this case, and the rank if it is one of several."""

@@ -48,13 +48,25 @@ def has_ended(folder: Path) -> bool:
 
 def is_gone(process: object) -> bool:
     """Whether a process that was described on this machine is no more; false where that is not known."""
+    known = _here(process)
+    return known is not None and began_ticks(known.pid) != known.began_ticks
+
+
+def is_alive(process: object) -> bool:
+    """Whether a process that was described on this machine still is; false where that is not known."""
+    known = _here(process)
+    return known is not None and began_ticks(known.pid) == known.began_ticks
+
+
+def _here(process: object) -> Process | None:
+    """A described process, if it was described on this machine."""
     if not isinstance(process, Mapping):
-        return False
+        return None
     try:
         known = msgspec.convert(process, Process)
     except msgspec.ValidationError:
-        return False
-    return known.place == _place() and began_ticks(known.pid) != known.began_ticks
+        return None
+    return known if known.place == _place() else None
 
 
 def _place() -> str | None:

@@ -14,8 +14,8 @@ from typing import Final
 
 from whystall.disk.writing import Over, write
 from whystall.errors import UsageError
-from whystall.run_folder.alive import began_ticks
-from whystall.run_folder.description import is_run
+from whystall.run_folder.alive import began_ticks, is_alive
+from whystall.run_folder.description import is_run, read_document
 from whystall.run_folder.layout import RUN_JSON, is_written_by_a_run
 
 _MOST_NAMED: Final = 3
@@ -61,6 +61,8 @@ def claim(folder: Path, *, force: bool, since_s: float | None, marker: bytes) ->
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if since_s is None and _goes_on(folder):
+            raise UsageError(f"a run goes on in {folder}: choose another folder with -o, or wait for its end")
         found = occupied(folder, since_s)
         if found.foreign:
             raise UsageError(
@@ -75,6 +77,12 @@ def claim(folder: Path, *, force: bool, since_s: float | None, marker: bytes) ->
             path.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _goes_on(folder: Path) -> bool:
+    """Whether another launcher of this machine is still at work in a folder."""
+    run = read_document(folder / RUN_JSON) if is_run(folder) else {}
+    return run.get("exit_code") is None and is_alive(run.get("process"))
 
 
 def _mark(folder: Path, marker: bytes, since_s: float | None) -> None:

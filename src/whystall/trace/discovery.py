@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
@@ -47,6 +48,11 @@ def find_traces(source: PathLike, readers: Sequence[Reader] = READERS) -> list[P
 
 
 def _in_folder(folder: Path, readers: Sequence[Reader]) -> list[Path]:
+    try:
+        with os.scandir(folder):
+            pass
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read ({error.strerror})") from None
     found = sorted(entry for entry in folder.rglob("*") if entry.is_file() and looks_like_trace(entry, readers))
     if not found:
         endings = ", ".join(f"*{suffix}" for reader in readers for suffix in reader.suffixes)

@@ -26,7 +26,8 @@ def _begin() -> None:
             sys.meta_path[:] = [each for each in sys.meta_path if each is not finder]
             finder.leave_names()
     except Exception as error:  # noqa: BLE001 - whatever it is, the user's program goes on
-        print(f"whystall: nothing is recorded in this process ({type(error).__name__}: {error})", file=sys.stderr)  # noqa: T201
+        if sys.stderr is not None:
+            print(f"whystall: nothing is recorded in this process ({type(error).__name__}: {error})", file=sys.stderr)  # noqa: T201
 
 
 class _OwnFinder:
