@@ -129,6 +129,19 @@ def test_what_a_line_kept_in_earlier_steps_it_keeps_in_the_last(tmp_path: Path) 
     assert "earlier passes" in last.because
 
 
+def test_what_a_call_made_before_the_record_is_known_by_what_the_call_keeps_in_it(tmp_path: Path) -> None:
+    program = Program()
+    weights = program.alloc(64 * MIB, (MAIN,))
+    a_forward_pass(program, keeps=True)
+    assert weights
+
+    peak = told(tmp_path, program.snapshot(lost=len(program.events) // 3)).peak
+
+    parts = {one.category: one.bytes for one in peak.held}
+    assert parts == {Category.BEFORE: 64 * MIB, Category.ACTIVATIONS: LAYERS * len(LINES) * MIB}
+    assert any("before the record began; the same call keeps" in one.because for one in peak.holders)
+
+
 # --- C++ frames -------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +167,19 @@ def test_what_autograd_had_saved_is_an_activation_though_no_module_made_it(tmp_p
     assert by_category[Category.GRADIENTS] == 5 * MIB + 512
     assert by_category[Category.PROGRAM] == 4 * MIB
     assert device.peak.phase == "backward"
+
+
+def test_what_autograd_gives_back_was_saved_though_the_record_began_after_it_was_made(tmp_path: Path) -> None:
+    program = Program()
+    weights, saved = program.alloc(MIB, (MAIN,)), program.alloc(8 * MIB, called(module(4)))
+    made = len(program.events)
+    program.alloc(2 * MIB, backward("MmBackward0"))
+    program.free(saved, freed_by_autograd("MmBackward0"))
+    assert weights
+
+    by_category = held(told(tmp_path, program.snapshot(lost=made)))
+
+    assert (by_category[Category.ACTIVATIONS], by_category[Category.BEFORE]) == (8 * MIB, MIB)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,14 @@ class Purposes:
 
 
 @dataclass(frozen=True, slots=True)
+class _Pass:
+    """A forward pass up to an event: the calls that keep what they allocate, and what says that gradients are on."""
+
+    keeping: Rows
+    signs: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Rule:
     holds: Flags
     category: Category
@@ -75,7 +83,8 @@ class Judge:
 
     def of(self, rows: Rows, at: int | None) -> Purposes:
         """What allocations are for, those of ``rows``, all of which hold memory right after the event ``at``."""
-        rules = [*self._made_for_good(), *self._made_in_a_pass(at)]
+        under_way = _Pass(np.zeros(0, np.int64), None) if at is None else self._pass_at(at)
+        rules = [*self._made_for_good(), *self._made_before(under_way), *self._made_in_a_pass(under_way)]
         reasons = (*dict.fromkeys(rule.because for rule in rules), self._untold())
         numbers = {because: number for number, because in enumerate(reasons)}
         holds = [rule.holds[rows] for rule in rules]
@@ -103,10 +112,21 @@ class Judge:
             _Rule(self._has(Mark.COMMUNICATION), Category.COMMUNICATION, "asked for by torch.distributed"),
             _Rule(self._has(Mark.INPUT), Category.INPUT, "asked for by torch.utils.data"),
             _Rule(made, Category.PARAMETERS, "made, moved or loaded by torch.nn, and still there at the end"),
+        ]  # fmt: skip
+
+    def _made_before(self, under_way: _Pass) -> list[_Rule]:
+        """What no event allocates; the blocks that are left have stacks."""
+        kept = np.isin(self._calls, under_way.keeping) & (under_way.signs is not None)
+        kept = ~self._recorded & self._has(Mark.FORWARD) & (self._calls >= 0) & (kept | self._kept_earlier())
+        return [
+            _Rule(~self._recorded & self._saved, Category.ACTIVATIONS,
+                  "made before the record began, and given back by autograd, which had saved it for the backward pass"),
+            _Rule(kept, Category.ACTIVATIONS,
+                  "made by a module's call before the record began; the same call keeps what it makes in the record"),
             _Rule(~self._recorded, Category.BEFORE, "no event of the record allocates it"),
         ]  # fmt: skip
 
-    def _made_in_a_pass(self, at: int | None) -> list[_Rule]:
+    def _made_in_a_pass(self, under_way: _Pass) -> list[_Rule]:
         """What lifetimes and phases tell."""
         stays, left, forward, backward = self._stays, self._left_phase, self._is_forward, self._is_backward
         recomputed = backward & self._has(Mark.FORWARD)
@@ -114,8 +134,7 @@ class Judge:
         pending = forward & ~self._sees_backward & ~self._kept()
         earlier = pending & (stays | left) & self._kept_earlier()
         outlived = pending & (stays | left | self._outlives_its_line())
-        signs = None if at is None else self._signs_of_gradients(at)
-        on = np.full(len(stays), signs is not None)
+        on = np.full(len(stays), under_way.signs is not None)
         waited = (self._phases.starts(Phase.OPTIMIZER).size > 0) & backward & ~stays
         passing = forward | backward | (self._phase == Phase.SETUP)
         return [
@@ -129,7 +148,7 @@ class Judge:
             _Rule(earlier, Category.ACTIVATIONS,
                   "made in a forward pass and still held; earlier passes kept this line's for the backward pass"),
             _Rule(outlived & on, Category.ACTIVATIONS,
-                  f"made in the forward pass under way and still held, and gradients are on: {signs}"),
+                  f"made in the forward pass under way and still held, and gradients are on: {under_way.signs}"),
             _Rule(backward & ~recomputed & left & ~self._kept(), Category.GRADIENTS,
                   "made in the backward pass, and still there when it had ended"),
             _Rule(passing & ~stays & ~left, Category.TEMPORARIES, "freed in the phase in which it was made"),
@@ -228,28 +247,20 @@ class Judge:
         """Whether an event lies in a forward pass after which a backward pass is to come."""
         if not 0 <= at < self._events or self._phases.at[at] != Phase.FORWARD:
             return False
-        return bool((self._phases.at == Phase.BACKWARD).any()) or self._signs_of_gradients(at) is not None
+        return bool((self._phases.at == Phase.BACKWARD).any()) or self._pass_at(at).signs is not None
 
-    def _signs_of_gradients(self, at: int) -> str | None:
-        """What says that the forward pass around an event keeps what its lines make, as one with gradients does."""
+    def _pass_at(self, at: int) -> _Pass:
+        """The forward pass around an event; one with gradients keeps what its calls allocate."""
         begin = self._pass_begin(at)
         made = self._is_forward & (self._alive.begin > begin) & (self._alive.begin <= at) & (self._calls >= 0)
         made &= ~self._has(Mark.COMMUNICATION | Mark.WORKSPACE | Mark.INPUT)
-        if not made.any():
-            return None
-        if self._has(Mark.CHECKPOINT)[made].any():
-            return "torch.utils.checkpoint runs in it"
-        lines, number = np.unique(self._calls[made], return_inverse=True)
-        times = np.bincount(number, minlength=len(lines))
-        held = np.bincount(number[self._alive.end[made] > at], minlength=len(lines))
-        keeps, repeated = held * 2 >= times, times >= _REPEATED
-        often, all_ = int(repeated.sum()), int(keeps.sum())
-        many = int((keeps & repeated).sum())
-        if many >= max(_LEAST_REPEATED, _SHARE_REPEATED * often):
-            return f"{many} of {often} calls that it makes {_REPEATED} times or more keep what they allocate"
-        if len(lines) >= _LEAST_LINES and all_ >= _SHARE_LINES * len(lines):
-            return f"{all_} of its {len(lines)} calls keep what they allocate"
-        return None
+        calls, number = np.unique(self._calls[made], return_inverse=True)
+        times = np.bincount(number, minlength=len(calls))
+        held = np.bincount(number[self._alive.end[made] > at], minlength=len(calls))
+        keeps = held * 2 >= times
+        checkpoints = bool(self._has(Mark.CHECKPOINT)[made].any())
+        signs = "torch.utils.checkpoint runs in it" if checkpoints else _signs(keeps, times >= _REPEATED)
+        return _Pass(calls[keeps], signs)
 
     def _pass_begin(self, at: int) -> int:
         """The row before which another part of a step than a forward pass was the last one; -1 where there was none."""
@@ -257,6 +268,16 @@ class Judge:
             (self._phases.at[: at + 1] == Phase.BACKWARD) | (self._phases.at[: at + 1] == Phase.OPTIMIZER)
         )
         return int(others[-1]) if len(others) else -1
+
+
+def _signs(keeps: Flags, repeated: Flags) -> str | None:
+    """What says that a pass keeps what most of its calls allocate."""
+    often, many = int(repeated.sum()), int((keeps & repeated).sum())
+    if many >= max(_LEAST_REPEATED, _SHARE_REPEATED * often):
+        return f"{many} of {often} calls that it makes {_REPEATED} times or more keep what they allocate"
+    if len(keeps) >= _LEAST_LINES and int(keeps.sum()) >= _SHARE_LINES * len(keeps):
+        return f"{int(keeps.sum())} of its {len(keeps)} calls keep what they allocate"
+    return None
 
 
 def _changes(at: NDArray[np.int8]) -> Rows:

@@ -229,8 +229,12 @@ def _row_name(holder: Holder, room: int) -> str:
         left = max(room - len(place) - len(" > "), 1)
         within = _without_folders(clean(holder.within, _LONGEST_NAME), left)
         line = f"{place} > {within if len(within) <= left else within.partition(' ')[0]}"
-    line = _without_folders(line, room) if holder.within is None else line
-    return line if len(line) <= room else f"{line[: room - 1]}…"
+    return _fitted(line, room)
+
+
+def _fitted(line: str, room: int) -> str:
+    short = _without_folders(line, room)
+    return short if len(short) <= room else f"{short[: room - 1]}…"
 
 
 def _without_folders(line: str, room: int) -> str:
@@ -360,7 +364,7 @@ def _compared(one: SnapshotComparison, width: int) -> Iterator[Part]:
     room = max(width - 60, _NARROWEST)
     rows = (
         (
-            middle_cut(_line(row.site, row.function), room),
+            _fitted(_line(row.site, row.function), room),
             row.category,
             tables.size(row.before_bytes),
             tables.size(row.after_bytes),
