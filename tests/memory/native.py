@@ -19,6 +19,13 @@ SOURCES: Frames = (
     ("_PyEval_EvalFrameDefault", "/build/Python-3.10.12/Python/ceval.c", 4231),
 )
 ADDRESSES: Frames = (("0x7f3a5c0e1b2c", "/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0", 0), ("??", "??", 0))
+# What a symbolizer writes that knows libraries alone: their files, and offsets in them for lines.
+OFFSETS: Frames = (
+    ("_PyEval_EvalFrameDefault", "/usr/bin/python3.11", 1290817),
+    ("??", "/opt/conda/bin/python3.10", 1354240),
+    ("??", "/usr/lib/libtorch_python.so", 5532100),
+    ("<unwind unsupported>", "??", 0),
+)
 ENGINE: Frames = (
     ("torch::autograd::Node::operator()(std::vector<at::Tensor>&&)", "", 0),
     ("torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&)", "??", 0),

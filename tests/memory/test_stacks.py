@@ -10,6 +10,7 @@ from tests.memory.native import (
     ENGINE,
     INTERPRETER,
     MAIN,
+    OFFSETS,
     SOURCES,
     UNWIND,
     backward,
@@ -36,12 +37,19 @@ def holder(folder: Path, frames: Frames) -> Holder:
     return found
 
 
-@pytest.mark.parametrize("between", [INTERPRETER, SOURCES, ADDRESSES, NO_FRAMES])
+@pytest.mark.parametrize("between", [INTERPRETER, SOURCES, ADDRESSES, OFFSETS, NO_FRAMES])
 def test_the_innermost_line_of_the_users_is_named_whatever_c_frames_stand_around_it(
     tmp_path: Path, between: Frames
 ) -> None:
     linear = ("forward", f"{TORCH}/nn/modules/linear.py", 134)
     found = holder(tmp_path, called(module(41, (linear,)), between=between))
+
+    assert (found.site, found.function) == ("model.py:41", "forward")
+
+
+def test_python_frames_that_found_no_place_among_the_others_stand_behind_them(tmp_path: Path) -> None:
+    """Without symbols nothing says where the interpreter ran: torch then writes all Python frames last."""
+    found = holder(tmp_path, (*UNWIND, *OFFSETS, *OFFSETS, *module(41)))
 
     assert (found.site, found.function) == ("model.py:41", "forward")
 
@@ -117,6 +125,7 @@ MANGLED = ("_ZN2at6native5emptyEv", "libtorch_cpu.so", 0)
         ((*UNWIND, ("my_extension::scratch(int)", "my_ext.so", 0)), "my_extension::scratch"),
         ((*UNWIND, MANGLED), "_ZN2at6native5emptyEv"),
         ((*UNWIND, ("??", "??", 0), ("0x7f00", "", 0)), "no symbol was recorded"),
+        (OFFSETS, "no symbol was recorded"),
     ],
 )  # fmt: skip
 def test_where_c_alone_has_frames_the_one_that_says_most_is_named(tmp_path: Path, frames: Frames, said: str) -> None:

@@ -25,6 +25,10 @@ class Owner(IntEnum):
 _COMPILED: Final = re.compile(
     r"(^|[/\\])[^/\\]*\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|s|o|a|so(\.[\d.]+)?|dll|pyd|dylib|rs)$", re.IGNORECASE
 )
+_INTERPRETER: Final = re.compile(r"(^|[/\\])(python|pypy|uwsgi)[\d.]*[a-z]*(-bin)?(\.exe)?$")
+_COMPILED_NAME: Final = re.compile(
+    r"::|\(|^_?Py[A-Z_]|^_Z|^\?+$|^<unwind |^0x|^(main|_start|__libc_start\w*|_?_?clone3?|start_thread)$"
+)
 _NO_FILE: Final = frozenset({"", "??", "?"})
 # Interactive code has no file; IPython writes one below the folder for temporary files.
 _INTERACTIVE: Final = re.compile(r"^<(ipython-input-|stdin>|string>|doctest )|(^|/)ipykernel_\d+/|\.ipynb$")
@@ -68,15 +72,21 @@ _ENTRIES: Final = frozenset(
 )  # fmt: skip
 
 
-def is_python(file: str, line: int | None) -> bool:
+def is_python(file: str, line: int | None, function: str = "<module>") -> bool:
     """Whether a frame is of Python: compiled code has no line, or a file of another language.
+
+    A symbolizer without sources writes the library or the program as a file, and as a line an offset in it.
 
     >>> is_python("/job/train.py", 3), is_python("ceval.c", 5041), is_python("??", None), is_python("/bin/torchrun", 8)
     (True, False, False, True)
+    >>> is_python("/usr/bin/python3.11", 1290817, "_PyEval_EvalFrameDefault")
+    False
     """
-    if file in _NO_FILE or _COMPILED.search(file):
+    if file.endswith((".py", ".pyw", ".ipynb")) or (file.startswith("<") and not _COMPILED_NAME.search(function)):
+        return True
+    if file in _NO_FILE or line is None or _COMPILED.search(file) or _INTERPRETER.search(file):
         return False
-    return line is not None or file.endswith((".py", ".pyw", ".ipynb")) or file.startswith("<")
+    return _COMPILED_NAME.search(function) is None
 
 
 def is_entry(function: str) -> bool:

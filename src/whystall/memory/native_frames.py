@@ -18,7 +18,7 @@ NATIVE: Final = "(C++)"
 _LONGEST: Final = 4096
 _PLUMBING: Final = re.compile(
     r"unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^_?Py[A-Z_]|^_PyEval|^(start_thread|__?clone3?|_start|"
-    r"__libc_start\w*|main|execute_native_thread_routine)$|std::error_code|pybind11::|^\?*$|^0x[0-9a-f]+$"
+    r"__libc_start\w*|main|execute_native_thread_routine)$|std::error_code|pybind11::|^\?*$|^<unwind |^0x[0-9a-f]+$"
 )
 # A factory says less than the operator that wanted its memory.
 _FACTORIES: Final = frozenset({"empty", "empty_strided", "empty_memory_format", "empty_like", "new_empty", "resize_"})

@@ -138,7 +138,7 @@ class _Flat:
         self.starts = np.append(0, frames.stack_ends[:-1]).astype(np.int64)
         self.lengths = np.diff(np.append(self.starts, len(self.rows)))
         self.place = np.arange(len(self.rows)) - np.repeat(self.starts, self.lengths)
-        self.python = np.array([is_python(frame.file, frame.line) for frame in self.frames], np.bool_)
+        self.python = np.array([is_python(frame.file, frame.line, frame.name) for frame in self.frames], np.bool_)
         self.marks = np.array([_marks(frame) for frame in self.frames], np.int64)
 
     def least(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
