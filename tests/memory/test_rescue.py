@@ -118,6 +118,19 @@ def test_what_the_optimizer_holds_is_named_where_it_is_most(tmp_path: Path) -> N
     assert "divided among ranks" in second.remedy
 
 
+def test_a_forward_pass_without_gradients_is_to_ask_for_less(tmp_path: Path) -> None:
+    program = Program(AllocatorSettings(device_bytes=500 * MIB))
+    weights = program.alloc(300 * MIB, SETUP)
+    scores = program.alloc(100 * MIB, called(module(70), "bmm"))
+    assert (weights, scores) == (1, 2)
+    ran_out(program, 150 * MIB, called(module(71), "_softmax"))
+
+    (only,) = out_of(tmp_path, program).rescues
+
+    assert only.remedy.startswith("a smaller batch")
+    assert (only.frees_bytes, only.enough) == (250 * MIB, True)
+
+
 def test_the_first_thing_said_is_who_asked_for_how_much_and_what_holds_memory(tmp_path: Path) -> None:
     program = layers(Program(AllocatorSettings(device_bytes=500 * MIB)))
     ran_out(program, 200 * MIB, called(module(43)))

@@ -71,6 +71,7 @@ def with_rescues(
     segments, said = _by_segments(out, record, alive, judge, settings)
     loss = _loss(moment)
     others = [*_of_loss(moment, loss), *_of_activations(moment, loss), *_of_states(moment)]
+    others = others or list(_of_the_pass(moment))
     return replace(
         out,
         held=held_by(purposes.category, there.size),
@@ -192,6 +193,22 @@ def _of_states(moment: _Moment) -> Iterator[Rescue]:
             moment.enough(whole // 2),
             f"{_size(whole)} of parameters and gradients, half of it on two ranks",
         )
+
+
+def _of_the_pass(moment: _Moment) -> Iterator[Rescue]:
+    """To ask for less, where a forward pass asked and nothing that is known holds much."""
+    marks = moment.stacks.marks_of(np.append(moment.there.stack, moment.asking))
+    of_pass = ((marks & (Mark.FORWARD | Mark.OPERATION)) > 0) & ((marks & (Mark.BACKWARD | Mark.COMMUNICATION)) == 0)
+    if not of_pass[-1]:
+        return
+    held = moment.bytes_of(of_pass[:-1] & ~moment.of(Category.BEFORE) & ~moment.of(Category.PARAMETERS))
+    frees = held + moment.out.asked_bytes
+    yield Rescue(
+        "a smaller batch or shorter sequences, or the pass in parts",
+        frees,
+        moment.enough(frees),
+        f"{_size(held)} that the forward pass holds and the {_size(moment.out.asked_bytes)} that it asked for",
+    )
 
 
 def _size(bytes_: int) -> str:
