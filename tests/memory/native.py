@@ -47,7 +47,7 @@ def operator(name: str) -> Frames:
     )
 
 
-def called(python: Frames, name: str = "mm", between: Frames = INTERPRETER) -> Frames:
+def full_stack(python: Frames, name: str = "mm", between: Frames = INTERPRETER) -> Frames:
     """A stack of Python calls as it is recorded with C++ frames around each."""
     out: list[tuple[str, str, int]] = [*UNWIND, *operator(name)]
     for frame in python:

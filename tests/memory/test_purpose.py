@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.memory.native import MAIN, UNWIND, backward, called, freed_by_autograd, module, operator
+from tests.memory.native import MAIN, UNWIND, backward, freed_by_autograd, full_stack, module, operator
 from tests.memory.program import FOREACH, MIB, NO_FRAMES, STATE, TORCH, Frames, Program, forward
 from tests.memory.test_explain import held, told
 
@@ -147,16 +147,16 @@ def test_what_a_call_made_before_the_record_is_known_by_what_the_call_keeps_in_i
 
 def test_what_autograd_had_saved_is_an_activation_though_no_module_made_it(tmp_path: Path) -> None:
     program = Program()
-    own = program.alloc(4 * MIB, called((MAIN,), "randn"))
+    own = program.alloc(4 * MIB, full_stack((MAIN,), "randn"))
     loss = (("cross_entropy", f"{TORCH}/nn/functional.py", 3504), MAIN)
-    saved = program.alloc(3 * MIB, called(loss, "_log_softmax"))
+    saved = program.alloc(3 * MIB, full_stack(loss, "_log_softmax"))
     calling = (("backward", f"{TORCH}/_tensor.py", 630), MAIN)
-    program.alloc(512, called((("_make_grads", f"{TORCH}/autograd/__init__.py", 230), *calling), "ones_like"))
+    program.alloc(512, full_stack((("_make_grads", f"{TORCH}/autograd/__init__.py", 230), *calling), "ones_like"))
     moment = program.alloc(2 * MIB, backward("NllLossBackward0", "nll_loss_backward"))
     gradient = program.alloc(5 * MIB, backward("LogSoftmaxBackward0", "_log_softmax_backward_data"))
     program.free(moment, backward("LogSoftmaxBackward0"))
     program.free(saved, freed_by_autograd("LogSoftmaxBackward0"))
-    program.free(program.keys - 2, called(calling))  # the engine has ended, `backward` is about to return
+    program.free(program.keys - 2, full_stack(calling))  # the engine has ended, `backward` is about to return
     assert (own, gradient) == (1, 5)
 
     device = told(tmp_path, program.snapshot())
@@ -171,7 +171,7 @@ def test_what_autograd_had_saved_is_an_activation_though_no_module_made_it(tmp_p
 
 def test_what_autograd_gives_back_was_saved_though_the_record_began_after_it_was_made(tmp_path: Path) -> None:
     program = Program()
-    weights, saved = program.alloc(MIB, (MAIN,)), program.alloc(8 * MIB, called(module(4)))
+    weights, saved = program.alloc(MIB, (MAIN,)), program.alloc(8 * MIB, full_stack(module(4)))
     made = len(program.events)
     program.alloc(2 * MIB, backward("MmBackward0"))
     program.free(saved, freed_by_autograd("MmBackward0"))
@@ -195,8 +195,8 @@ def test_a_gradient_is_known_by_accumulate_grad(tmp_path: Path, name: str) -> No
 
 def test_the_loss_between_the_passes_belongs_to_the_forward_pass(tmp_path: Path) -> None:
     program = Program()
-    kept = program.alloc(MIB, called(module(4)))
-    loss = program.alloc(8 * MIB, called((("my_loss", "/home/me/job/loss.py", 7), MAIN), "logsumexp"))
+    kept = program.alloc(MIB, full_stack(module(4)))
+    loss = program.alloc(8 * MIB, full_stack((("my_loss", "/home/me/job/loss.py", 7), MAIN), "logsumexp"))
     program.alloc(MIB, backward("MmBackward0"))
     for key in (loss, kept):
         program.free(key, backward("MmBackward0"))
@@ -209,8 +209,8 @@ def test_the_loss_between_the_passes_belongs_to_the_forward_pass(tmp_path: Path)
 def test_workspaces_of_libraries_are_neither_activations_nor_gradients(tmp_path: Path) -> None:
     workspace = ("at::cuda::getCUDABlasLtWorkspace()", "??", 0)
     program = Program()
-    program.alloc(MIB, called(module(4)))
-    program.alloc(8 * MIB, (*UNWIND, workspace, *called(module(5))))
+    program.alloc(MIB, full_stack(module(4)))
+    program.alloc(8 * MIB, (*UNWIND, workspace, *full_stack(module(5))))
     program.alloc(MIB, backward("MmBackward0"))
 
     assert held(told(tmp_path, program.snapshot()))[Category.WORKSPACE] == 8 * MIB
@@ -270,8 +270,8 @@ def test_an_optimizer_of_the_users_own_is_known_by_its_base_class(tmp_path: Path
     base = ("wrapper", f"{TORCH}/optim/optimizer.py", 526)
     program = Program()
     for _ in range(5):
-        program.alloc(MIB, called((("step", "/home/me/job/my_adam.py", 33), base, MAIN), "zeros_like"))
-    program.free(program.alloc(9 * MIB, called((("step", "/home/me/job/my_adam.py", 40), base, MAIN))))
+        program.alloc(MIB, full_stack((("step", "/home/me/job/my_adam.py", 33), base, MAIN), "zeros_like"))
+    program.free(program.alloc(9 * MIB, full_stack((("step", "/home/me/job/my_adam.py", 40), base, MAIN))))
 
     assert held(told(tmp_path, program.snapshot())) == {
         Category.TEMPORARIES: 9 * MIB,
@@ -281,7 +281,7 @@ def test_an_optimizer_of_the_users_own_is_known_by_its_base_class(tmp_path: Path
 
 def test_the_backward_pass_that_was_under_way_is_not_guessed_at(tmp_path: Path) -> None:
     program = Program()
-    program.alloc(MIB, called(module(4)))
+    program.alloc(MIB, full_stack(module(4)))
     program.alloc(2 * MIB, backward("MmBackward0"))
     program.out_of_memory(900 * MIB, MIB, backward("MmBackward0"))
 
@@ -296,13 +296,13 @@ def test_what_constructors_make_on_the_device_are_parameters_and_what_else_the_p
     tmp_path: Path,
 ) -> None:
     program = Program()
-    program.alloc(4 * MIB, called((("__init__", "/home/me/job/layers.py", 9), MAIN), "empty"))
-    program.alloc(2 * MIB, called((("load", "/home/me/job/data.py", 5), MAIN), "_to_copy"))
-    kept = program.alloc(MIB, called(module(4)))
+    program.alloc(4 * MIB, full_stack((("__init__", "/home/me/job/layers.py", 9), MAIN), "empty"))
+    program.alloc(2 * MIB, full_stack((("load", "/home/me/job/data.py", 5), MAIN), "_to_copy"))
+    kept = program.alloc(MIB, full_stack(module(4)))
     program.alloc(MIB, backward("MmBackward0"))
     program.free(kept, backward("MmBackward0"))
-    norm = program.alloc(3 * MIB, called((("clip", "/home/me/job/train.py", 60), MAIN), "norm"))
-    program.free(norm, called((("clip", "/home/me/job/train.py", 60), MAIN)))
+    norm = program.alloc(3 * MIB, full_stack((("clip", "/home/me/job/train.py", 60), MAIN), "norm"))
+    program.free(norm, full_stack((("clip", "/home/me/job/train.py", 60), MAIN)))
     program.free(program.alloc(MIB, FOREACH))
 
     by_category = held(told(tmp_path, program.snapshot()))
@@ -314,7 +314,7 @@ def test_what_constructors_make_on_the_device_are_parameters_and_what_else_the_p
 
 def test_operators_of_torch_alone_are_no_program(tmp_path: Path) -> None:
     program = Program()
-    program.alloc(MIB, called(module(4)))
+    program.alloc(MIB, full_stack(module(4)))
     program.alloc(2 * MIB, (*UNWIND, *operator("zeros")))
 
     assert Category.PROGRAM not in held(told(tmp_path, program.snapshot()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.memory.native import MAIN, called, module
+from tests.memory.native import MAIN, full_stack, module
 from tests.memory.program import MIB, PARAMETERS, STATE, TORCH, Frames, Program
 from tests.memory.test_explain import read, told
 
@@ -37,7 +37,7 @@ def layers(program: Program, sizes: tuple[int, ...] = (40, 20, 10)) -> Program:
     """Six layers whose lines keep so many MiB each."""
     for _ in range(6):
         for number, size in enumerate(sizes, 40):
-            program.alloc(size * MIB, called(module(number)))
+            program.alloc(size * MIB, full_stack(module(number)))
     return program
 
 
@@ -65,7 +65,7 @@ def test_expandable_segments_are_the_remedy_where_they_serve_the_request(tmp_pat
 
 def test_they_are_none_where_the_request_fails_all_the_same(tmp_path: Path) -> None:
     program = layers(Program(AllocatorSettings(device_bytes=500 * MIB)))
-    ran_out(program, 200 * MIB, called(module(43)))
+    ran_out(program, 200 * MIB, full_stack(module(43)))
 
     out = out_of(tmp_path, program)
     device = told(tmp_path, program.snapshot())
@@ -81,7 +81,7 @@ def test_they_are_none_where_the_request_fails_all_the_same(tmp_path: Path) -> N
 
 def test_they_are_none_where_the_backward_pass_to_come_needs_as_much_again(tmp_path: Path) -> None:
     program = layers(fragmented(240 + 840 + 150 + 90), (50, 45, 45))
-    ran_out(program, 150 * MIB, called(module(43)))
+    ran_out(program, 150 * MIB, full_stack(module(43)))
 
     out = out_of(tmp_path, program)
 
@@ -91,10 +91,10 @@ def test_they_are_none_where_the_backward_pass_to_come_needs_as_much_again(tmp_p
 
 def test_logits_and_loss_are_named_with_what_they_hold_and_asked_for(tmp_path: Path) -> None:
     program = layers(Program(AllocatorSettings(device_bytes=1200 * MIB)))
-    program.alloc(200 * MIB, called(module(90), "mm"))  # logits in 16 bits
+    program.alloc(200 * MIB, full_stack(module(90), "mm"))  # logits in 16 bits
     copied = (("criterion", "/home/me/job/loss.py", 22), MAIN)
-    program.alloc(400 * MIB, called(copied, "_to_copy"))  # and in 32
-    ran_out(program, 400 * MIB, called(LOSS, "_log_softmax"))
+    program.alloc(400 * MIB, full_stack(copied, "_to_copy"))  # and in 32
+    ran_out(program, 400 * MIB, full_stack(LOSS, "_log_softmax"))
 
     out = out_of(tmp_path, program)
 
@@ -121,9 +121,9 @@ def test_what_the_optimizer_holds_is_named_where_it_is_most(tmp_path: Path) -> N
 def test_a_forward_pass_without_gradients_is_to_ask_for_less(tmp_path: Path) -> None:
     program = Program(AllocatorSettings(device_bytes=500 * MIB))
     weights = program.alloc(300 * MIB, SETUP)
-    scores = program.alloc(100 * MIB, called(module(70), "bmm"))
+    scores = program.alloc(100 * MIB, full_stack(module(70), "bmm"))
     assert (weights, scores) == (1, 2)
-    ran_out(program, 150 * MIB, called(module(71), "_softmax"))
+    ran_out(program, 150 * MIB, full_stack(module(71), "_softmax"))
 
     (only,) = out_of(tmp_path, program).rescues
 
@@ -133,7 +133,7 @@ def test_a_forward_pass_without_gradients_is_to_ask_for_less(tmp_path: Path) -> 
 
 def test_the_first_thing_said_is_who_asked_for_how_much_and_what_holds_memory(tmp_path: Path) -> None:
     program = layers(Program(AllocatorSettings(device_bytes=500 * MIB)))
-    ran_out(program, 200 * MIB, called(module(43)))
+    ran_out(program, 200 * MIB, full_stack(module(43)))
 
     report = explain(read(tmp_path, program.snapshot()))
     lines = as_text(memory_document([report], 100), 100).splitlines()
@@ -151,8 +151,8 @@ def test_the_first_thing_said_is_who_asked_for_how_much_and_what_holds_memory(tm
 
 def test_only_what_ran_out_last_is_looked_into(tmp_path: Path) -> None:
     program = layers(Program(AllocatorSettings(device_bytes=500 * MIB)))
-    ran_out(program, 200 * MIB, called(module(43)))
-    ran_out(program, 300 * MIB, called(module(44)))
+    ran_out(program, 200 * MIB, full_stack(module(43)))
+    ran_out(program, 300 * MIB, full_stack(module(44)))
 
     one, other = told(tmp_path, program.snapshot()).out_of_memory
 

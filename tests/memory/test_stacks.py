@@ -14,7 +14,7 @@ from tests.memory.native import (
     SOURCES,
     UNWIND,
     backward,
-    called,
+    full_stack,
     module,
     operator,
 )
@@ -42,7 +42,7 @@ def test_the_innermost_line_of_the_users_is_named_whatever_c_frames_stand_around
     tmp_path: Path, between: Frames
 ) -> None:
     linear = ("forward", f"{TORCH}/nn/modules/linear.py", 134)
-    found = holder(tmp_path, called(module(41, (linear,)), between=between))
+    found = holder(tmp_path, full_stack(module(41, (linear,)), between=between))
 
     assert (found.site, found.function) == ("model.py:41", "forward")
 
@@ -65,8 +65,8 @@ def test_python_frames_that_found_no_place_among_the_others_stand_behind_them(tm
 )
 def test_folders_that_all_share_are_left_out_and_no_others(tmp_path: Path, file: str, said: str) -> None:
     program = Program()
-    program.alloc(MIB, called((("forward", file, 7), MAIN)))
-    program.alloc(2 * MIB, called((MAIN,)))
+    program.alloc(MIB, full_stack((("forward", file, 7), MAIN)))
+    program.alloc(2 * MIB, full_stack((MAIN,)))
 
     sites = [one.site for one in told(tmp_path, program.snapshot()).peak.holders]
 
@@ -83,15 +83,15 @@ def test_without_a_line_of_the_users_a_librarys_is_named_not_the_plumbing_around
         ("_run_code", "/usr/lib/python3.11/runpy.py", 88),
         ("<module>", "<string>", 1),
     )
-    found = holder(tmp_path, called(python))
+    found = holder(tmp_path, full_stack(python))
 
     assert (found.site, found.function) == ("somelib/layers.py:88", "forward")
 
 
 def test_a_users_line_is_named_with_the_line_of_the_librarys_model_that_it_called(tmp_path: Path) -> None:
     call = ("_call_impl", f"{TORCH}/nn/modules/module.py", 1790)
-    found = holder(tmp_path, called((("attend", f"{LIBRARY}/model.py", 5), call, MAIN)))
-    helper = holder(tmp_path, called((("rearrange", f"{LIBRARY}/ops.py", 5), *module(9))))
+    found = holder(tmp_path, full_stack((("attend", f"{LIBRARY}/model.py", 5), call, MAIN)))
+    helper = holder(tmp_path, full_stack((("rearrange", f"{LIBRARY}/ops.py", 5), *module(9))))
 
     assert (found.site, found.within) == ("train.py:50", "somelib/model.py:5 attend")
     assert (helper.site, helper.within) == ("model.py:9", None)  # no module of the library's was called
@@ -102,7 +102,7 @@ def test_where_torch_alone_has_lines_the_one_that_does_something_is_named(tmp_pa
     apply = ("apply", f"{TORCH}/autograd/function.py", 317)
     decorated = ("decorate_context", f"{TORCH}/utils/_contextlib.py", 124)
 
-    found = holder(tmp_path, (*called((decorated, reduce, apply))[:-2], *ENGINE))
+    found = holder(tmp_path, (*full_stack((decorated, reduce, apply))[:-2], *ENGINE))
 
     assert found.site == "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:522"
 
@@ -136,9 +136,9 @@ def test_where_c_alone_has_frames_the_one_that_says_most_is_named(tmp_path: Path
 
 def test_no_row_is_blank_where_the_program_has_set_no_label(tmp_path: Path) -> None:
     program = Program()
-    program.alloc(3 * MIB, called(module(5)), user_metadata="")
+    program.alloc(3 * MIB, full_stack(module(5)), user_metadata="")
     program.alloc(2 * MIB, NO_FRAMES, user_metadata=" ")
-    program.alloc(MIB, called(module(6)), user_metadata="kv cache")
+    program.alloc(MIB, full_stack(module(6)), user_metadata="kv cache")
 
     holders = told(tmp_path, program.snapshot()).peak.holders
     text = as_text(memory_document([explain(read_snapshot(tmp_path / "snapshot.pickle"))], 100), 100)
@@ -155,7 +155,7 @@ def test_no_row_is_blank_where_the_program_has_set_no_label(tmp_path: Path) -> N
 def test_a_long_path_keeps_its_file_line_and_function(tmp_path: Path) -> None:
     program = training(2)
     long = "/home/me/job/a-folder-with-a-name/another/of-the-same/yet-another-one"
-    program.alloc(500 * MIB, called(module(138, file=f"{long}/attention.py")))
+    program.alloc(500 * MIB, full_stack(module(138, file=f"{long}/attention.py")))
 
     path = tmp_path / "snapshot.pickle"
     told(tmp_path, program.snapshot())
@@ -168,7 +168,7 @@ def test_the_same_program_is_told_the_same_with_and_without_c_frames(tmp_path: P
     value = training(4).snapshot()
     for event in value["device_traces"][0]:
         frames = tuple((one["name"], one["filename"], one["line"]) for one in event["frames"])
-        full = called(frames) if frames else backward("MmBackward0")
+        full = full_stack(frames) if frames else backward("MmBackward0")
         event["frames"] = [{"name": name, "filename": file, "line": line} for name, file, line in full]
 
     one, other = told(tmp_path, plain), told(tmp_path, value)

@@ -18,7 +18,7 @@ from whystall.memory.holders import held_by, holders_of
 from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved, allocated_course, lifetimes, reserved_course
 from whystall.memory.phases import Phase, Phases, find_phases, with_steps_of
 from whystall.memory.purpose import Judge
-from whystall.memory.rescue import with_rescues
+from whystall.memory.rescue import add_rescues
 from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, Peak, PhasePeak
 from whystall.memory.shortage import shortages
 from whystall.memory.snapshot import HOST, Action, DeviceRecord, Snapshot, State
@@ -70,7 +70,7 @@ def _device(
     judge = Judge(record, alive, stacks, phases)
     outs = tuple(shortages(record, stacks, course, reserved, device_bytes))
     if outs:
-        last = with_rescues(outs[-1], record, alive, stacks, judge, settings, snapshot.texts)
+        last = add_rescues(outs[-1], record, alive, stacks, judge, settings, snapshot.texts)
         outs = (*outs[:-1], last)
     room, why_no_room = (
         (None, "nothing of a batch is kept in it for the backward pass")

@@ -69,8 +69,8 @@ def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
         np.maximum.accumulate(latest, out=latest)
     filled = by_stack[events.stack[latest]] if len(latest) else np.zeros(0, np.int8)
     filled[latest < 0] = Phase.UNKNOWN
-    filled = _without_returns(filled, stacks.marks_of(events.stack[latest]), latest) if len(latest) else filled
-    filled = _with_losses(filled, ran_out=bool((events.action == Action.OOM).any()))
+    filled = _drop_returns(filled, stacks.marks_of(events.stack[latest]), latest) if len(latest) else filled
+    filled = _add_losses(filled, ran_out=bool((events.action == Action.OOM).any()))
     steps, known_by = _steps(record, filled)
     return Phases(filled, steps, known_by, engine and stackless > 0)
 
@@ -105,7 +105,7 @@ def _by_stack(stacks: Stacks, *, engine: bool) -> NDArray[np.int8]:
     return np.append(phases, Phase.BACKWARD if engine else Phase.UNKNOWN).astype(np.int8)
 
 
-def _without_returns(at: NDArray[np.int8], marks: NDArray[np.int64], latest: NDArray[np.int32]) -> NDArray[np.int8]:
+def _drop_returns(at: NDArray[np.int8], marks: NDArray[np.int64], latest: NDArray[np.int32]) -> NDArray[np.int8]:
     """The phases with what `backward` does after autograd's engine has ended belonging to none.
 
     It is told from what it does before only where the engine's own calls are seen.
@@ -131,7 +131,7 @@ def _following(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-def _with_losses(at: NDArray[np.int8], *, ran_out: bool) -> NDArray[np.int8]:
+def _add_losses(at: NDArray[np.int8], *, ran_out: bool) -> NDArray[np.int8]:
     """The phases with what lies between a forward pass and what follows it: more of it, or the backward pass.
 
     Where memory ran out the end counts as such: what was asked for last belongs to the pass that was under way.

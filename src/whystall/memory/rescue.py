@@ -19,7 +19,7 @@ from whystall.memory.results import Category, OutOfMemory, Rescue
 from whystall.memory.snapshot import DeviceRecord
 from whystall.memory.stacks import Mark, Stacks
 
-__all__ = ["with_rescues"]
+__all__ = ["add_rescues"]
 
 _MOST_HOLDERS: Final = 10
 _MOST_LINES: Final = 3
@@ -54,7 +54,7 @@ class _Moment:
         return None if self.out.missing_bytes is None else bytes_ >= self.out.missing_bytes
 
 
-def with_rescues(
+def add_rescues(
     out: OutOfMemory,
     record: DeviceRecord,
     alive: Lifetimes,

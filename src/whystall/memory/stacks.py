@@ -172,11 +172,11 @@ def read_stacks(frames: Frames) -> Stacks:
 
 def _stack_marks(flat: _Flat) -> NDArray[np.int64]:
     marks: NDArray[np.int64] = np.bitwise_or.reduceat(flat.marks[flat.rows], flat.starts)
-    marks[_called_back(flat)] |= Mark.BACKWARD | Mark.ENGINE
+    marks[_callbacks(flat)] |= Mark.BACKWARD | Mark.ENGINE
     return marks
 
 
-def _called_back(flat: _Flat) -> NDArray[np.bool_]:
+def _callbacks(flat: _Flat) -> NDArray[np.bool_]:
     """The stacks whose outermost Python frame begins no program and no thread, where others' does.
 
     Of the threads that allocate only autograd's own call Python back.

@@ -229,10 +229,10 @@ def _row_name(holder: Holder, room: int) -> str:
         left = max(room - len(place) - len(" > "), 1)
         within = _without_folders(clean(holder.within, _LONGEST_NAME), left)
         line = f"{place} > {within if len(within) <= left else within.partition(' ')[0]}"
-    return _fitted(line, room)
+    return _fit(line, room)
 
 
-def _fitted(line: str, room: int) -> str:
+def _fit(line: str, room: int) -> str:
     short = _without_folders(line, room)
     return short if len(short) <= room else f"{short[: room - 1]}…"
 
@@ -364,7 +364,7 @@ def _compared(one: SnapshotComparison, width: int) -> Iterator[Part]:
     room = max(width - 60, _NARROWEST)
     rows = (
         (
-            _fitted(_line(row.site, row.function), room),
+            _fit(_line(row.site, row.function), room),
             row.category,
             tables.size(row.before_bytes),
             tables.size(row.after_bytes),

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.memory.program_recorder import Recorder
 from tests.memory.test_explain import read
-from tests.memory.watched_jobs import OwnAdam, Pictures, Words, forward, train, words
-from tests.memory.watched_program import Watched
+from tests.memory.torch_jobs import OwnAdam, Pictures, Words, forward, train, words
 
 from whystall.memory.allocator_settings import DEFAULT
 from whystall.memory.explain import explain
@@ -26,9 +26,9 @@ KNOWN = (Category.PARAMETERS, Category.GRADIENTS, Category.OPTIMIZER_STATE, Cate
 Said = Counter[tuple[Category | None, Category]]
 
 
-def at_the_peak(folder: Path, watched: Watched, **more: Any) -> Said:
+def at_the_peak(folder: Path, recorder: Recorder, **more: Any) -> Said:
     """The bytes at the peak, by what they are for and by what is said of them."""
-    snapshot = read(folder, watched.snapshot(**more))
+    snapshot = read(folder, recorder.snapshot(**more))
     (record,) = snapshot.devices
     alive, stacks = lifetimes(record, DEFAULT), read_stacks(snapshot.frames)
     judge = Judge(record, alive, stacks, find_phases(record, stacks))
@@ -36,7 +36,7 @@ def at_the_peak(folder: Path, watched: Watched, **more: Any) -> Said:
     rows = np.flatnonzero(alive.alive_at(row))
     said: Said = Counter()
     for one, category in zip(rows.tolist(), judge.of(rows, row).category.tolist(), strict=True):
-        truth = watched.truth.get(int(record.events.address[alive.begin[one]]))
+        truth = recorder.truth.get(int(record.events.address[alive.begin[one]]))
         said[truth, CATEGORIES[category]] += int(alive.size[one])
     return said
 
@@ -70,11 +70,11 @@ def test_a_training_job(
     computes_again: bool,
     optimizer: Callable[[torch.nn.Module], torch.optim.Optimizer],
 ) -> None:
-    with Watched() as watched:
+    with Recorder() as recorder:
         model = Words(computes_again=computes_again)
-        train(watched, model, optimizer(model))
+        train(recorder, model, optimizer(model))
 
-    said = at_the_peak(tmp_path, watched)
+    said = at_the_peak(tmp_path, recorder)
 
     assert agrees(said), said
     assert sum(bytes_ for (_, one), bytes_ in said.items() if one is Category.UNKNOWN) == 0
@@ -83,10 +83,10 @@ def test_a_training_job(
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("of", ["words", "pictures"])
 def test_forward_passes_with_gradients(tmp_path: Path, of: str, times: int) -> None:
-    with Watched() as watched:
+    with Recorder() as recorder:
         model = Words() if of == "words" else Pictures()
-        out = forward(watched, model, words() if of == "words" else torch.randn(4, 3, 16, 16), times)
-    said = at_the_peak(tmp_path, watched)
+        out = forward(recorder, model, words() if of == "words" else torch.randn(4, 3, 16, 16), times)
+    said = at_the_peak(tmp_path, recorder)
 
     assert out.requires_grad
     assert said[Category.ACTIVATIONS, Category.ACTIVATIONS] > 0
@@ -95,21 +95,21 @@ def test_forward_passes_with_gradients(tmp_path: Path, of: str, times: int) -> N
 
 @pytest.mark.parametrize("of", ["words", "pictures"])
 def test_forward_passes_without_gradients(tmp_path: Path, of: str) -> None:
-    with Watched() as watched, torch.no_grad():
+    with Recorder() as recorder, torch.no_grad():
         model = Words() if of == "words" else Pictures()
-        out = forward(watched, model, words() if of == "words" else torch.randn(4, 3, 16, 16), 2)
-    said = at_the_peak(tmp_path, watched)
+        out = forward(recorder, model, words() if of == "words" else torch.randn(4, 3, 16, 16), 2)
+    said = at_the_peak(tmp_path, recorder)
 
     assert not out.requires_grad
     assert not any(one is Category.ACTIVATIONS for _, one in said), said
 
 
 def test_a_job_that_runs_out_before_its_first_backward_pass(tmp_path: Path) -> None:
-    with Watched() as watched:
+    with Recorder() as recorder:
         model = Words()
-        logits = forward(watched, model, words())
-        value = watched.snapshot(asked=logits.nbytes)
-    said = at_the_peak(tmp_path, watched, asked=logits.nbytes)
+        logits = forward(recorder, model, words())
+        value = recorder.snapshot(asked=logits.nbytes)
+    said = at_the_peak(tmp_path, recorder, asked=logits.nbytes)
     (out,) = explain(read(tmp_path, value)).devices[0].out_of_memory
 
     assert agrees(said), said

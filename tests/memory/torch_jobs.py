@@ -1,11 +1,11 @@
-"""Jobs of torch whose memory is watched: a model of repeated blocks and one without repetition."""
+"""Jobs of torch whose memory is recorded: a model of repeated blocks and one without repetition."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from tests.memory.watched_program import Watched
+from tests.memory.program_recorder import Recorder
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -97,30 +97,30 @@ def words() -> Tensor:
     return torch.randint(0, _WORDS, (4, 24))
 
 
-def train(watched: Watched, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3) -> None:
+def train(recorder: Recorder, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3) -> None:
     """Steps on words."""
-    watched.mark(Category.PARAMETERS, model.parameters())
+    recorder.mark(Category.PARAMETERS, model.parameters())
     for _ in range(steps):
         batch = words()
-        watched.mark(Category.PROGRAM, [batch])
-        with watched.saves():
+        recorder.mark(Category.PROGRAM, [batch])
+        with recorder.saves():
             logits = model(batch)
             loss = functional.cross_entropy(logits.reshape(-1, _WORDS).float(), batch.reshape(-1))
         loss.backward()
-        watched.mark(Category.GRADIENTS, (one.grad for one in model.parameters() if one.grad is not None))
+        recorder.mark(Category.GRADIENTS, (one.grad for one in model.parameters() if one.grad is not None))
         del logits, loss
         optimizer.step()
         states = (value for state in optimizer.state.values() for value in state.values())
-        watched.mark(Category.OPTIMIZER_STATE, (one for one in states if isinstance(one, Tensor)))
+        recorder.mark(Category.OPTIMIZER_STATE, (one for one in states if isinstance(one, Tensor)))
         optimizer.zero_grad()
 
 
-def forward(watched: Watched, model: nn.Module, batch: Tensor, times: int = 1) -> Tensor:
+def forward(recorder: Recorder, model: nn.Module, batch: Tensor, times: int = 1) -> Tensor:
     """Forward passes alone; the last one's output."""
-    watched.mark(Category.PARAMETERS, [*model.parameters(), *model.buffers()])
-    watched.mark(Category.PROGRAM, [batch])
+    recorder.mark(Category.PARAMETERS, [*model.parameters(), *model.buffers()])
+    recorder.mark(Category.PROGRAM, [batch])
     out = batch
     for _ in range(times):
-        with watched.saves():
+        with recorder.saves():
             out = model(batch)
     return out

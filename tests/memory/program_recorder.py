@@ -22,7 +22,7 @@ from whystall.memory.results import Category
 Line = tuple[CodeType, int]
 
 
-class Watched(TorchDispatchMode):
+class Recorder(TorchDispatchMode):
     """Records what runs under it."""
 
     def __init__(self) -> None:
