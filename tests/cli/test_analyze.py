@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.fleet.logs.samples import NCCL_TESTS_TEXT
 
 if TYPE_CHECKING:
     from .conftest import Cli, FakeApi
@@ -186,3 +187,15 @@ def test_what_is_no_amount_of_work(
     outcome = cli("analyze", trace_file, *arguments)
     assert outcome.code == 2
     assert sentence in outcome.err
+
+
+@pytest.mark.parametrize("prefix", ["", "[1,0]<stdout>:"])
+def test_a_log_of_communication_is_told_the_verb_that_reads_it(cli: Cli, tmp_path: Path, prefix: str) -> None:
+    log = tmp_path / "nccl.log"
+    log.write_text("".join(f"{prefix}{line}\n" for line in NCCL_TESTS_TEXT.splitlines()))
+
+    outcome = cli("analyze", log)
+
+    assert outcome.code == 3
+    assert f"nccl.log is a log of nccl-tests, no trace: whystall ranks {log}" in outcome.err
+    assert cli("ranks", log).code == 0

@@ -69,7 +69,7 @@ def test_the_ranks_of_a_job_are_told_together_the_fullest_first(cli: Cli, tmp_pa
     assert lines[1].startswith("rank1.pickle")
     assert "900 MiB asked for" in lines[1]
     assert lines[2].startswith("rank0.pickle")
-    assert "rank1.pickle: device 0: 900 MiB were asked for and not found, with 216 MiB allocated" in outcome.out
+    assert "rank1.pickle: device 0: model.py:55 forward asked for 900 MiB and found no room, with 216" in outcome.out
     assert "left out: rank2.pickle is a pickle, but no memory snapshot" in outcome.err
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from whystall.cli import inputs, output
 from whystall.cli.rendering import render
+from whystall.errors import InputError
 from whystall.run_folder.layout import REPORT_HTML, REPORT_JSON
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from whystall.cli.console import Console
 
@@ -51,7 +52,10 @@ class Analyze:
         stored = [path for path, _ in targets if path.name == REPORT_JSON and _is_of(path.parent, options.paths)]
         held = _held(stored[0].parent) if stored else None
         started = time.monotonic()
-        report = inputs.analyze(options.paths, options, console)
+        try:
+            report = inputs.analyze(options.paths, options, console)
+        except InputError as error:
+            raise _with_verb(error, options.paths) from None
         console.detail(f"analysed {report.source.events} events in {time.monotonic() - started:.2f} s")
         console.result(render(report, _stdout_format(options), console))
         for path, format_ in targets:
@@ -60,6 +64,22 @@ class Analyze:
             console.note(f"wrote {path}")
         console.next(_next_command(options.paths, [path for path, _ in targets]))
         return 0
+
+
+def _with_verb(error: InputError, paths: Sequence[str]) -> InputError:
+    """The error, or for a log of communication the verb that reads it."""
+    from whystall.fleet.logs import read_logs
+
+    if len(paths) != 1 or not Path(paths[0]).is_file():
+        return error
+    try:
+        found = read_logs([Path(paths[0])], {})
+    except InputError:
+        return error
+    kind = found[0].format
+    if kind == "PyTorch traces":
+        return error
+    return InputError(f"{Path(paths[0]).name} is a log of {kind}, no trace: whystall ranks {inputs.shell_quote(paths)}")
 
 
 def _is_of(folder: Path, paths: list[str]) -> bool:

@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.memory.holders import categorize, held_by
+from whystall.memory.holders import held_by
 from whystall.memory.lifetimes import Lifetimes
 from whystall.memory.phases import Phases
+from whystall.memory.purpose import Judge
 from whystall.memory.results import BatchRoom, Category, OutOfMemory
-from whystall.memory.stacks import Stacks
 
 __all__ = ["find_room"]
 
@@ -26,7 +26,7 @@ def find_room(
     alive: Lifetimes,
     course: NDArray[np.int64],
     phases: Phases,
-    stacks: Stacks,
+    judge: Judge,
     outs: Sequence[OutOfMemory],
     device_bytes: int | None,
 ) -> tuple[BatchRoom | None, str | None]:
@@ -34,8 +34,9 @@ def find_room(
     row, why_none = _fullest(course, phases)
     if row is None:
         return None, why_none
-    there = alive.chosen(np.flatnonzero(alive.alive_at(row)))
-    held = {one.category: one.bytes for one in held_by(categorize(there, stacks, phases), there.size)}
+    rows = np.flatnonzero(alive.alive_at(row))
+    there = alive.chosen(rows)
+    held = {one.category: one.bytes for one in held_by(judge.of(rows, row).category, there.size)}
     peak = int(there.size.sum())
     grows, stays = (sum(held.get(category, 0) for category in kinds) for kinds in (_GROWS, _STAYS))
     if not held.get(Category.ACTIVATIONS) or not held.get(Category.PARAMETERS):

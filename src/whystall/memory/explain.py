@@ -14,9 +14,11 @@ from whystall.memory.allocator_settings import recorded_settings
 from whystall.memory.batch_room import find_room
 from whystall.memory.findings import find
 from whystall.memory.growth import find_growth
-from whystall.memory.holders import categorize, held_by, holders_of
+from whystall.memory.holders import held_by, holders_of
 from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved, allocated_course, lifetimes, reserved_course
 from whystall.memory.phases import Phase, Phases, find_phases, with_steps_of
+from whystall.memory.purpose import Judge
+from whystall.memory.rescue import add_rescues
 from whystall.memory.results import AtEnd, DeviceMemory, MemoryReport, Peak, PhasePeak
 from whystall.memory.shortage import shortages
 from whystall.memory.snapshot import HOST, Action, DeviceRecord, Snapshot, State
@@ -65,11 +67,15 @@ def _device(
     fits = reserved is None or reserved.holds(course)
     reserved = reserved if fits else None
     growth, why_none = find_growth(alive, course, phases, stacks)
+    judge = Judge(record, alive, stacks, phases)
     outs = tuple(shortages(record, stacks, course, reserved, device_bytes))
+    if outs:
+        last = add_rescues(outs[-1], record, alive, stacks, judge, settings, snapshot.texts)
+        outs = (*outs[:-1], last)
     room, why_no_room = (
         (None, "nothing of a batch is kept in it for the backward pass")
         if record.device == HOST
-        else find_room(alive, course, phases, stacks, outs, device_bytes)
+        else find_room(alive, course, phases, judge, outs, device_bytes)
     )
     unmatched = (alive.begin == BEFORE) & (alive.end < len(events))
     before = alive.begin == BEFORE
@@ -83,7 +89,7 @@ def _device(
         unmatched_frees=int(unmatched.sum()),
         unmatched_free_bytes=int(alive.size[unmatched].sum()),
         lost=alive.lost,
-        peak=_peak(snapshot, record, alive, phases, stacks, (course, reserved), most),
+        peak=_peak(snapshot, record, alive, (phases, stacks, judge), (course, reserved), most),
         at_end=_at_end(record),
         end_allocated_bytes=int(course[-1]) if len(course) else int(alive.size.sum()),
         growth=growth,
@@ -108,16 +114,17 @@ def _peak(
     snapshot: Snapshot,
     record: DeviceRecord,
     alive: Lifetimes,
-    phases: Phases,
-    stacks: Stacks,
+    known: tuple[Phases, Stacks, Judge],
     courses: tuple[NDArray[np.int64], Reserved | None],
     most: int,
 ) -> Peak:
+    phases, stacks, judge = known
     course, reserved = courses
     row = int(np.argmax(course)) if len(course) else None
-    there = alive if row is None else alive.chosen(np.flatnonzero(alive.alive_at(row)))
-    category = categorize(there, stacks, phases)
-    holders = holders_of(there, category, stacks, snapshot.texts)
+    rows = np.arange(len(alive)) if row is None else np.flatnonzero(alive.alive_at(row))
+    there = alive.chosen(rows)
+    purposes = judge.of(rows, row)
+    holders = holders_of(there, purposes, stacks, snapshot.texts)
     phase = Phase.UNKNOWN if row is None else Phase(int(phases.at[row]))
     guessed = phase == Phase.BACKWARD and phases.stackless_is_backward
     return Peak(
@@ -129,7 +136,7 @@ def _peak(
         phase_known_by=None if phase == Phase.UNKNOWN else _known_by(guessed),
         annotations=() if row is None else _annotations_at(record, row),
         step=_step_of(phases, row),
-        held=held_by(category, there.size),
+        held=held_by(purposes.category, there.size),
         holders=tuple(holders[:most]),
         holders_left_out=max(len(holders) - most, 0),
     )

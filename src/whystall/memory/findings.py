@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
-from whystall.memory.allocator import Allocation, Free, simulate
+from whystall.memory.allocator import simulate
 from whystall.memory.allocator_settings import MIB, AllocatorSettings
-from whystall.memory.lifetimes import BEFORE, Lifetimes, Reserved
+from whystall.memory.lifetimes import Lifetimes, Reserved
+from whystall.memory.requests import MOST_SIMULATED, requests_of
 from whystall.memory.results import Category, DeviceMemory, MemoryFinding
 from whystall.memory.snapshot import HOST, DeviceRecord
 
 __all__ = ["find"]
 
-_MOST_SIMULATED: Final = 100_000  # allocations: a second or two
 _LEAST: Final = 1 << 30  # bytes: of less nobody is short
 _WORTH: Final = 0.05  # of what is reserved or allocated
 _CLOSE: Final = 0.05  # how far the simulation of what was recorded may be off
@@ -44,13 +42,18 @@ def find(
 def _fragmentation(
     record: DeviceRecord, alive: Lifetimes, reserved: Reserved | None, told: DeviceMemory, settings: AllocatorSettings
 ) -> Iterator[MemoryFinding]:
-    """Whether expandable segments would have needed less, where the simulated allocator retells what happened."""
-    if reserved is None or settings.expandable_segments or not 0 < len(alive) <= _MOST_SIMULATED:
+    """Whether expandable segments would have needed less, where the simulated allocator retells what happened.
+
+    Where memory ran out they are one of what would have made room, or none of it: that is told there.
+    """
+    if told.out_of_memory:
+        return
+    if reserved is None or settings.expandable_segments or not 0 < len(alive) <= MOST_SIMULATED:
         return
     peak = int(reserved.levels.max())
     if peak < _LEAST or peak - told.peak.allocated_bytes < _WORTH * peak:
         return
-    requests = _requests(record, alive)
+    requests = requests_of(record, alive)
     retold = simulate(requests, settings).peak_reserved_bytes
     if abs(retold - peak) > _CLOSE * peak:
         return
@@ -70,24 +73,13 @@ def _mib(bytes_: int) -> str:
     return f"{bytes_ / MIB:,.0f} MiB"
 
 
-def _requests(record: DeviceRecord, alive: Lifetimes) -> list[Allocation | Free]:
-    """What the program asked for, in order; what was there before comes first."""
-    begin, end = alive.begin, np.minimum(alive.end, len(record.events))
-    stream = np.where(begin == BEFORE, 0, record.events.stream[np.maximum(begin, 0)]).tolist()
-    moves = sorted(
-        [(row, 1, key) for key, row in enumerate(begin.tolist())]
-        + [(row, 0, key) for key, row in enumerate(end.tolist()) if row < len(record.events)]
-    )
-    sizes = alive.requested.tolist()
-    return [Allocation(key, sizes[key], stream[key]) if begins else Free(key) for _, begins, key in moves]
-
-
 def _activations(told: DeviceMemory) -> Iterator[MemoryFinding]:
     held = {one.category: one.bytes for one in told.peak.held}
     bytes_ = held.get(Category.ACTIVATIONS, 0)
     if bytes_ < _MOST_OF_IT * told.peak.allocated_bytes or told.peak.allocated_bytes < _LEAST:
         return
-    lines = [one for one in told.peak.holders if one.category is Category.ACTIVATIONS and one.site is not None]
+    held_by = [one for one in told.peak.holders if one.category is Category.ACTIVATIONS and one.site is not None]
+    lines = [one for one in held_by if one.count > 1] or held_by  # what runs once, as the loss does, is no block
     most = sum(one.bytes for one in lines[:_MOST_LINES])
     named = ", ".join(str(one.site) for one in lines[:_MOST_LINES])
     largest = f", {_mib(lines[0].bytes)} of them from {lines[0].site}" if lines else ""
@@ -119,11 +111,14 @@ def _retries(told: DeviceMemory) -> Iterator[MemoryFinding]:
     if not told.given_back_under_pressure:
         return
     most = told.retried_bytes
+    remedy = "a smaller peak, or expandable_segments:True: whatever keeps the device from being full"
+    if told.out_of_memory:
+        remedy = "what makes room where memory ran out, too"
     enough = "" if most is None else f"; the most it then gave was {_mib(most)}: so much less reserved had been enough"
     yield MemoryFinding(
         id="memory.allocator-retry",
         says="the device refused, and the allocator waited for it to give back what was cached",
-        remedy="a smaller peak, or expandable_segments:True: whatever keeps the device from being full",
+        remedy=remedy,
         saves_bytes=None,
         known_by=f"segments given back and asked for again at once, {told.given_back_under_pressure:,} times{enough}",
         saves_unknown_because="a retry costs time, not memory",

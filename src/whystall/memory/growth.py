@@ -57,7 +57,7 @@ def _sites(alive: Lifetimes, bounds: NDArray[np.int64], stacks: Stacks) -> tuple
         if seen * 2 <= steps:  # what the last step alone holds is not what grows
             continue
         where = stacks.sites[number] if number >= 0 else None
-        line = None if where is None else where.file if where.line is None else f"{where.file}:{where.line}"
+        line = None if where is None else where.place
         function = None if where is None else where.function
         out.append(GrowthSite(line, function, int(size[own].sum()) // steps, seen))
     return tuple(sorted(out, key=lambda one: -one.bytes_per_step)[:_MOST_SITES])

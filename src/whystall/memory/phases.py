@@ -51,7 +51,8 @@ def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
     """The phases of a device's events, by the marks on the stacks of its allocations and frees.
 
     On CUDA the backward pass runs on a thread of autograd's own, on which there are no Python frames. Where frames
-    were recorded, and those of a forward pass are among them, what has none is taken for the backward pass.
+    were recorded, and those of a forward pass are among them, what has none is taken for the backward pass. What a
+    program does between a forward pass and the backward pass after it, computing the loss, belongs to the former.
     """
     events = record.events
     tells = _tells(record)
@@ -59,7 +60,7 @@ def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
     stackless = int(np.count_nonzero(allocs & (events.stack < 0)))
     seen = np.zeros(len(stacks.marks) + 1, np.bool_)
     seen[events.stack[tells]] = True
-    forward = bool((stacks.marks[seen[:-1]] & Mark.FORWARD).any())
+    forward = bool((stacks.marks[seen[:-1]] & (Mark.FORWARD | Mark.OPERATION)).any())
     engine = forward and stackless < _MOST_STACKLESS * int(np.count_nonzero(allocs))
     by_stack = _by_stack(stacks, engine=engine)  # the last is of what has no stack
     latest = np.arange(len(tells), dtype=np.int32)
@@ -68,6 +69,8 @@ def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
         np.maximum.accumulate(latest, out=latest)
     filled = by_stack[events.stack[latest]] if len(latest) else np.zeros(0, np.int8)
     filled[latest < 0] = Phase.UNKNOWN
+    filled = _drop_returns(filled, stacks.marks_of(events.stack[latest]), latest) if len(latest) else filled
+    filled = _add_losses(filled, ran_out=bool((events.action == Action.OOM).any()))
     steps, known_by = _steps(record, filled)
     return Phases(filled, steps, known_by, engine and stackless > 0)
 
@@ -93,13 +96,55 @@ def _by_stack(stacks: Stacks, *, engine: bool) -> NDArray[np.int8]:
         [
             (marks & Mark.OPTIMIZER) > 0,
             (marks & (Mark.BACKWARD | Mark.GRADIENT | Mark.RECOMPUTE)) > 0,
-            (marks & Mark.FORWARD) > 0,
+            (marks & (Mark.FORWARD | Mark.OPERATION)) > 0,
             (marks & Mark.PARAMETERS) > 0,
         ],
         [Phase.OPTIMIZER, Phase.BACKWARD, Phase.FORWARD, Phase.SETUP],
         Phase.UNKNOWN,
     )
     return np.append(phases, Phase.BACKWARD if engine else Phase.UNKNOWN).astype(np.int8)
+
+
+def _drop_returns(at: NDArray[np.int8], marks: NDArray[np.int64], latest: NDArray[np.int32]) -> NDArray[np.int8]:
+    """The phases with what `backward` does after autograd's engine has ended belonging to none.
+
+    It is told from what it does before only where the engine's own calls are seen.
+    """
+    in_engine = (marks & Mark.ENGINE) > 0
+    in_engine |= (at == Phase.BACKWARD) & (marks == 0)  # autograd's thread without Python frames
+    calling = (at == Phase.BACKWARD) & ~in_engine & ((marks & Mark.RECOMPUTE) == 0)
+    if not in_engine.any() or not calling.any():
+        return at
+    place = np.arange(len(at))
+    last_engine = np.maximum.accumulate(np.where(in_engine, place, -1))
+    last_other = np.maximum.accumulate(np.where(at != Phase.BACKWARD, place, -1))
+    returned = calling & (last_engine > last_other) & (latest >= 0)
+    # The engine may go on: only what no later call of it follows in the same pass is after it.
+    next_engine = _following(np.where(in_engine, place, len(at)))
+    next_other = _following(np.where(at != Phase.BACKWARD, place, len(at)))
+    return np.where(returned & (next_engine >= next_other), np.int8(Phase.UNKNOWN), at)
+
+
+def _following(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The least of each row and those after it."""
+    found: NDArray[np.int64] = np.minimum.accumulate(rows[::-1])[::-1]
+    return found
+
+
+def _add_losses(at: NDArray[np.int8], *, ran_out: bool) -> NDArray[np.int8]:
+    """The phases with what lies between a forward pass and what follows it: more of it, or the backward pass.
+
+    Where memory ran out the end counts as such: what was asked for last belongs to the pass that was under way.
+    """
+    known = at != Phase.UNKNOWN
+    if not known.any():
+        return at
+    place = np.arange(len(at))
+    before = at[np.maximum(np.maximum.accumulate(np.where(known, place, -1)), 0)]
+    following = _following(np.where(known, place, len(at)))
+    after = np.append(at, np.int8(Phase.FORWARD if ran_out else Phase.UNKNOWN))[following]
+    between = ~known & (before == Phase.FORWARD) & ((after == Phase.BACKWARD) | (after == Phase.FORWARD))
+    return np.where(between, np.int8(Phase.FORWARD), at)
 
 
 def _tells(record: DeviceRecord) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ __all__ = [
     "Peak",
     "PhasePeak",
     "RanksTogether",
+    "Rescue",
     "SiteChange",
     "SiteExcess",
     "SnapshotComparison",
@@ -37,13 +38,18 @@ class Category(StrEnum):
     TEMPORARIES = "temporaries"
     COMMUNICATION = "communication buffers"
     INPUT = "input"
+    WORKSPACE = "library workspaces"
+    PROGRAM = "tensors of the program"
     BEFORE = "allocated before the record"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Allocations of one kind that one line asked for. ``site`` is `None` where no frame was recorded."""
+    """Allocations of one kind that one line asked for. ``site`` is `None` where no frame was recorded.
+
+    ``within`` is the line of a library that the line reached through a module's call.
+    """
 
     category: Category
     site: str | None
@@ -52,6 +58,7 @@ class Holder:
     bytes: int
     count: int
     because: str
+    within: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +135,26 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescue:
+    """A way to make room for an allocation that found none. ``frees_bytes`` are the most that are free or unasked then.
+
+    ``enough``: whether so much is what was missing; `None` where that is not known.
+    """
+
+    remedy: str
+    frees_bytes: int
+    enough: bool | None
+    known_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class OutOfMemory:
     """An allocation that found no room.
 
     ``outside_bytes`` are what neither is free on the device nor reserved by this allocator: CUDA's context, libraries'
-    workspaces, NCCL's buffers, other processes.
+    workspaces, NCCL's buffers, other processes. ``missing_bytes`` are what was asked for beyond what the device had
+    free. Of the last one of a record ``held`` and ``holders`` say what held memory then, ``rescues`` what would have
+    made room, the first one first, and ``segments`` what expandable segments would have done.
     """
 
     event: int
@@ -145,6 +167,12 @@ class OutOfMemory:
     outside_bytes: int | None
     outside_unknown_because: str | None
     site: str | None
+    function: str | None = None
+    missing_bytes: int | None = None
+    held: tuple[Held, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    rescues: tuple[Rescue, ...] = ()
+    segments: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ def shortages(
         rows = np.append(rows[:1], rows[1 - _MOST :])
     whole = None if record.device == HOST else device_bytes
     for row in rows.tolist():
-        number = int(stacks.sites_of(events.stack[row : row + 1])[0])
-        site = stacks.sites[number] if number >= 0 else None
+        site = stacks.site_of(int(events.stack[row]))
         free = int(events.address[row]) or None  # where this event has the address of others
         had = None if reserved is None else reserved.at(row)
         outside, why_none = _outside(whole, free, had)
@@ -47,8 +46,15 @@ def shortages(
             device_free_bytes=free,
             outside_bytes=outside,
             outside_unknown_because=why_none,
-            site=None if site is None else site.file if site.line is None else f"{site.file}:{site.line}",
+            site=None if site is None else site.place,
+            function=None if site is None else site.function,
+            missing_bytes=_missing(int(events.size[row]), free),
         )
+
+
+def _missing(asked: int, free: int | None) -> int | None:
+    """What was asked for beyond what the device had free; `None` where that is not known, or it had enough."""
+    return None if free is None or free >= asked else asked - free
 
 
 def _outside(whole: int | None, free: int | None, reserved: int | None) -> tuple[int | None, str | None]:

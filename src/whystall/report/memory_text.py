@@ -33,6 +33,7 @@ _MOST_OUT_OF_MEMORY: Final = 3
 _LONGEST_NAME: Final = 200
 _NARROWEST: Final = 30
 _MOST_GROWING: Final = 3
+_MOST_NAMED: Final = 4
 _WORTH_TELLING: Final = 0.2
 _OUTSIDERS: Final = "CUDA's context, libraries' workspaces, NCCL's buffers"
 _OUTSIDE: Final = "What lies outside torch's allocator (CUDA's context, NCCL, libraries' own) is in no snapshot."
@@ -72,15 +73,29 @@ def summarize(report: MemoryReport) -> str:
     out = device.out_of_memory
     head = f"{device.device}: "
     if out:
-        last = out[-1]
-        head += f"{size(last.asked_bytes)} were asked for and not found, with {size(last.allocated_bytes)} allocated"
-        return head + (f" and {size(last.reserved_bytes)} reserved." if last.reserved_bytes is not None else ".")
+        return head + _shortage(out[-1])
     peak = device.peak
     if peak.event is None:
         return f"{head}{size(peak.allocated_bytes)} allocated when the snapshot was made{_most(device)}."
     where = f", in the {peak.phase}{_pass(peak.phase)}" if peak.phase else ""
     of_step = f" of recorded step {peak.step}" if peak.step else ""
     return f"{head}at most {size(peak.allocated_bytes)} allocated{where}{of_step}{_most(device)}."
+
+
+def _shortage(out: OutOfMemory) -> str:
+    """Who asked for how much and found no room, and what holds the memory."""
+    asked = f"{size(out.asked_bytes)} were asked for and not found"
+    if out.site is not None:
+        asked = f"{_line(out.site, out.function)} asked for {size(out.asked_bytes)} and found no room"
+    free = f", {size(out.device_free_bytes)} free on the device" if out.device_free_bytes is not None else ""
+    first = next(iter(out.held), None)
+    part = None if first is None else ratio(first.bytes, out.allocated_bytes)
+    most = (
+        ""
+        if first is None or part is None or first.category is Category.UNKNOWN
+        else f", {share(part)} of it {first.category}"
+    )
+    return f"{asked}, with {size(out.allocated_bytes)} allocated{most}{free}."
 
 
 def _pass(phase: str) -> str:
@@ -128,6 +143,8 @@ def _device(device: DeviceMemory, width: int, *, alone: bool) -> Iterator[Part]:
     peak = device.peak
     if not alone:
         yield Heading(device.device, text=device.device, level=3)
+    if device.out_of_memory:
+        yield Points(tuple(_out_of_memory(device.out_of_memory[-1])))
     if when := tuple(_when(device)):
         yield Lines(when)
     if device.curve:
@@ -182,10 +199,10 @@ def _holders(holders: Sequence[Holder], left_out: int, whole: int, width: int) -
     room = max(width - 55, _NARROWEST)
     rows = []
     for holder in holders:
-        where = clean(holder.label, _LONGEST_NAME) if holder.label is not None else _line(holder.site, holder.function)
+        where = _row_name(holder, room)
         part = tables.share(ratio(holder.bytes, whole))
         held = tables.size(holder.bytes)
-        rows.append((middle_cut(where, room), holder.category, held, part, tables.count(holder.count)))
+        rows.append((where, holder.category, held, part, tables.count(holder.count)))
     found = grid("By line of code", ("by line", "category", "bytes", "share", "count"), rows, first="name")
     return _first_rows(found, left_out, f" (--json has {len(holders)})")
 
@@ -202,6 +219,31 @@ def _line(site: str | None, function: str | None) -> str:
     return f"{clean(site, _LONGEST_NAME)} {clean(function or '', _LONGEST_NAME)}".rstrip()
 
 
+def _row_name(holder: Holder, room: int) -> str:
+    """A label, or a line that keeps its file's name, number and function, whatever folders it loses."""
+    if holder.label is not None:
+        return middle_cut(clean(holder.label, _LONGEST_NAME), room)
+    line = _line(holder.site, holder.function)
+    if holder.within is not None and holder.site is not None:
+        place = _without_folders(clean(holder.site, _LONGEST_NAME), room // 2)
+        left = max(room - len(place) - len(" > "), 1)
+        within = _without_folders(clean(holder.within, _LONGEST_NAME), left)
+        line = f"{place} > {within if len(within) <= left else within.partition(' ')[0]}"
+    return _fit(line, room)
+
+
+def _fit(line: str, room: int) -> str:
+    short = _without_folders(line, room)
+    return short if len(short) <= room else f"{short[: room - 1]}…"
+
+
+def _without_folders(line: str, room: int) -> str:
+    """The line without as many of its first folders as it takes to fit, if that is enough."""
+    while len(line) > room and "/" in line.removeprefix("…/"):
+        line = f"…/{line.removeprefix('…/').partition('/')[2]}"
+    return line.removeprefix("…/") if len(line) > room else line
+
+
 def _facts(device: DeviceMemory) -> Iterator[str]:
     """What else is known, a sentence each."""
     if device.at_end is not None:
@@ -214,7 +256,7 @@ def _facts(device: DeviceMemory) -> Iterator[str]:
         yield from _growth(device)
     if device.batch is not None:
         yield told_room(device.batch)
-    yield from (_ran_out(one) for one in device.out_of_memory[-_MOST_OUT_OF_MEMORY:])
+    yield from (_ran_out(one) for one in device.out_of_memory[-_MOST_OUT_OF_MEMORY:-1])
     yield from device.notes
 
 
@@ -252,10 +294,29 @@ def _growth(device: DeviceMemory) -> Iterator[str]:
     yield f"{told} (steps known by {growth.known_by}){': ' if sites else ''}{', '.join(sites)}"
 
 
+def _out_of_memory(one: OutOfMemory) -> Iterator[str]:
+    """What ran out last, what held memory then, and what would have made room."""
+    yield _ran_out(one)
+    if one.holders:
+        lines = [holder for holder in one.holders if holder.site is not None][:_MOST_NAMED]
+        named = ", ".join(f"{_line(holder.site, holder.function)} {size(holder.bytes)}" for holder in lines)
+        parts = ", ".join(f"{held.category} {size(held.bytes)}" for held in one.held[:_MOST_NAMED])
+        yield f"memory is held by {parts}{'; most by ' + named if named else ''}"
+    for rescue in one.rescues:
+        enough = (
+            "" if rescue.enough is None else ", which is enough" if rescue.enough else ", which is not enough alone"
+        )
+        frees = f"frees up to {size(rescue.frees_bytes)}{enough} ({rescue.known_by})"
+        yield f"remedy: {clean(rescue.remedy, 4 * _LONGEST_NAME)}; {frees}"
+    if one.segments is not None:
+        yield one.segments
+
+
 def _ran_out(one: OutOfMemory) -> str:
     reserved = f", {size(one.reserved_bytes)} reserved" if one.reserved_bytes is not None else ""
     free = f", {size(one.device_free_bytes)} free on the device" if one.device_free_bytes is not None else ""
-    where = f" at {clean(one.site, _LONGEST_NAME)}" if one.site is not None else ""
+    free += f": {size(one.missing_bytes)} too little" if one.missing_bytes is not None else ""
+    where = f" at {_line(one.site, one.function)}" if one.site is not None else ""
     held = f"{size(one.allocated_bytes)} allocated{reserved}{free}"
     return f"out of memory: {size(one.asked_bytes)} asked for{where}, {held}{_outside(one)}"
 
@@ -303,7 +364,7 @@ def _compared(one: SnapshotComparison, width: int) -> Iterator[Part]:
     room = max(width - 60, _NARROWEST)
     rows = (
         (
-            middle_cut(_line(row.site, row.function), room),
+            _fit(_line(row.site, row.function), room),
             row.category,
             tables.size(row.before_bytes),
             tables.size(row.after_bytes),

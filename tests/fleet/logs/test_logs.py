@@ -45,6 +45,30 @@ def test_nccl_tests_table_without_a_name_is_told_by_its_ratio(tmp_path: Path) ->
     assert {row.collective for row in read(tmp_path, text).rows} == {"all_reduce"}
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[1,0]<stdout>:",  # mpirun --tag-output
+        "[1,0]<stdout>: ",
+        "[prterun-node7-3141@1,0]<stdout>:",
+        "Sat Nov 28 10:11:{row:02}<stdout>:",  # with times
+        "[0] ",  # mpiexec -prepend-rank
+        "  0: ",  # srun --label
+        "[node7:{row}] ",
+        "node-7: ",  # pdsh
+        "[rank0]:",
+    ],
+)
+def test_a_launchers_prefix_changes_nothing(tmp_path: Path, prefix: str) -> None:
+    lines = samples.NCCL_TESTS_TEXT.splitlines()
+    text = "".join(f"{prefix.format(row=row)}{line}\n" for row, line in enumerate(lines))
+    before, after = "launching 4 processes\n", "[1,3]<stderr>:bye\n"
+
+    plain, prefixed = read(tmp_path, samples.NCCL_TESTS_TEXT), read(tmp_path, before + text + after)
+
+    assert prefixed == plain
+
+
 def test_nccl_tests_table_with_iterations(tmp_path: Path) -> None:
     text = samples.NCCL_TESTS_TEXT.replace("#wrong", "#wrong i_min i_max i_p99 i_cv").replace(
         "     N/A   9999.0", "     N/A 9900 10100 10090 0.5  9999.0"

@@ -20,14 +20,32 @@ from whystall.vocabulary.collectives import convention, kind_named
 __all__ = ["from_json", "from_text", "is_json", "is_text"]
 
 _HEADER: Final = re.compile(r"^#\s+size\s+count\s+type\b(.*)$", re.MULTILINE)
+# What launchers put before each line: "[1,0]<stdout>:" (Open MPI), "[0] " (MPICH), "0: " (srun -l), "[host:123] ".
+_PREFIXED: Final = re.compile(r"^([^#\n]{0,119}[:\]>|)])[ \t]?#\s+size\s+count\s+type\b", re.MULTILINE)
 _RANK: Final = re.compile(r"^#?\s*Rank\s+(\d{1,7})\s(?:\s*Group\s+(\d{1,7})\s)?\s*Pid\s", re.MULTILINE)
 _TEST: Final = re.compile(r"\b([a-z_]{4,20})_perf\b", re.IGNORECASE)
 _STARTING: Final = re.compile(r"Collective test starting:\s*(\w{1,40})", re.IGNORECASE)
 
 
 def is_text(text: str) -> bool:
-    """Whether a text has the head of nccl-tests' table."""
-    return _HEADER.search(text) is not None
+    """Whether a text has the head of nccl-tests' table, be it behind a launcher's prefix."""
+    return _HEADER.search(text) is not None or _PREFIXED.search(text) is not None
+
+
+def _without_prefix(text: str) -> str:
+    r"""The text without what a launcher put before each line; lines that lack it are left out.
+
+    Prefixes differ in their numbers: ranks, processes, times.
+
+    >>> _without_prefix("0: # nccl-tests\n0: #  size  count  type\nsrun: done\n 0:   8  2  float\n").splitlines()
+    ['# nccl-tests', '#  size  count  type', '  8  2  float']
+    """
+    found = None if _HEADER.search(text) is not None else _PREFIXED.search(text)
+    if found is None:
+        return text
+    parts = (r"\d+" if part.isdigit() else re.escape(part) for part in re.findall(r"\d+|\D+", found[1].strip()))
+    prefix = re.compile(rf"[ \t]*{''.join(parts)}[ \t]?")
+    return "\n".join(line[match.end() :] for line in text.splitlines() if (match := prefix.match(line)) is not None)
 
 
 def is_json(document: dict[str, Any]) -> bool:
@@ -37,6 +55,7 @@ def is_json(document: dict[str, Any]) -> bool:
 
 def from_text(text: str) -> CommLog:
     """The rows of the table, those of the buffers that were measured. Raises ``InputError`` where it has none."""
+    text = _without_prefix(text)
     head = _HEADER.search(text)
     per_side = 8 if head is not None and "i_min" in text[: head.end()] else 4
     first = 5 if head is not None and "root" in head[1] else 4
