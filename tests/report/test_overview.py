@@ -71,6 +71,26 @@ def test_a_usual_and_a_slow_step_stand_beside_a_mean_that_is_neither(samples: di
     ]
 
 
+def test_kinds_of_an_engines_steps_stand_beside_their_mean(samples: dict[str, Report]) -> None:
+    device = samples["gpu"].devices[0]
+    steps = [
+        msgspec.structs.replace(
+            step, name=f"{'prefill' if number % 3 == 0 else 'decode'} {number}", outlier=number == 3
+        )
+        for number, step in enumerate(device.steps)
+    ]
+    served = msgspec.structs.replace(
+        device, steps=steps, steps_from="an inference engine's steps (4 decode, 2 prefill)"
+    )
+    windows = {kind: [step.window_ns for step in steps if step.name.startswith(kind)] for kind in ("decode", "prefill")}
+    bars = overview.bars_beside(served)
+    assert {bar.of.split()[1]: (int(bar.of.split()[0]), bar.window_ns) for bar in bars} == {
+        kind: (len(all_of), sum(all_of) // len(all_of)) for kind, all_of in windows.items()
+    }
+    alike = [msgspec.structs.replace(step, name=f"decode {number}") for number, step in enumerate(device.steps)]
+    assert overview.bars_beside(msgspec.structs.replace(served, steps=alike)) == overview.bars_beside(device)
+
+
 def test_of_one_step_the_bar_is_that_step(samples: dict[str, Report]) -> None:
     report = samples["gpu"]
     device = msgspec.structs.replace(report.devices[0], steps=report.devices[0].steps[:1])

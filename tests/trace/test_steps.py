@@ -153,3 +153,59 @@ def test_an_event_belongs_to_the_step_that_launched_it() -> None:
         .load()
     )
     assert loaded.device_events["step"].to_list() == [None, 0, 1, None, None]
+
+
+def served(*marks: str, lasts: int = 300) -> TraceBuilder:
+    built = trace()
+    for number, mark in enumerate(marks):
+        built.annotation(mark, at=1000 * (number + 1), lasts=lasts)
+    return built
+
+
+def vllm(prefills: int, decodes: int) -> str:
+    return f"execute_context_{prefills}({prefills * 77})_generation_{decodes}({decodes})"
+
+
+def test_an_engines_steps_are_told_by_kind_and_last_until_the_next() -> None:
+    found, source = steps_of(served(vllm(2, 0), vllm(1, 3), vllm(0, 4), vllm(0, 4), vllm(0, 0)))
+    assert found == [
+        ("prefill 1", 1000, 1000),
+        ("mixed 2", 2000, 1000),
+        ("decode 3", 3000, 1000),
+        ("decode 4", 4000, 300),
+    ]
+    assert source == "an inference engine's steps (2 decode, 1 prefill, 1 mixed)"
+
+
+@pytest.mark.parametrize(
+    ("marks", "kinds"),
+    [
+        (
+            ["step[EXTEND bs=1 toks=1025]", "step[DECODE bs=2]", "step[IDLE]", "step[MIXED bs=2 toks=9]"],
+            "prefill decode mixed",
+        ),
+        ([f"[Executor] _forward_step {n}: {n} ctx reqs, 2 gen reqs" for n in range(3)], "decode mixed mixed"),
+        (["execute_9_context_1(sq9sk0sqsq81sqsk0)_generation_0(sq0sk0sqsq0sqsk0)"] * 3, "prefill prefill prefill"),
+        (["decode[bs=4 tok=4 d=1]", "prefill[bs=1 tok=64 ctx=0]", "decode[bs=5 tok=5 d=1]"], "decode prefill decode"),
+    ],
+)
+def test_the_marks_of_engines(marks: list[str], kinds: str) -> None:
+    found, _ = steps_of(served(*marks))
+    assert [name.split()[0] for name, _, _ in found] == kinds.split()
+
+
+def test_engine_steps_in_each_other_and_on_other_threads_count_once() -> None:
+    built = served(*[vllm(0, 4)] * 4)
+    for number in range(4):
+        built.annotation("step[DECODE bs=4]", at=1000 * (number + 1) + 50, lasts=100)
+    built.annotation(vllm(0, 1), at=1500, lasts=100, thread=99)
+    assert [start for _, start, _ in steps_of(built)[0]] == [1000, 2000, 3000, 4000]
+
+
+def test_two_marks_of_an_engine_are_no_steps() -> None:
+    assert steps_of(served(vllm(0, 4), vllm(0, 4))) == ([], None)
+
+
+def test_the_profilers_own_marks_come_before_an_engines() -> None:
+    built = served(*[vllm(0, 4)] * 4).step(1, at=900, lasts=5000)
+    assert [name for name, _, _ in steps_of(built)[0]] == ["ProfilerStep#1"]

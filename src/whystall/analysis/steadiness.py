@@ -51,8 +51,11 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
 def mean_step(steps: Sequence[Step]) -> Steady | None:
     """The mean of the steady steps, to the nanosecond; ``None`` without steps."""
     chosen = steady(steps)
-    if not chosen:
-        return None
+    return mean_of(chosen) if chosen else None
+
+
+def mean_of(chosen: Sequence[Step]) -> Steady:
+    """The mean of steps, at least one, to the nanosecond."""
     totals = [sum(parts) for parts in zip(*(step.ledger.parts().values() for step in chosen), strict=True)]
     # rounded as a running sum, so that the parts add up to the window
     ends = [total // len(chosen) for total in accumulate(totals, initial=0)]

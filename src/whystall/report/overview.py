@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from whystall.analysis.results import Device, Ledger
-from whystall.analysis.steadiness import mean_step, unlike_steps
+from whystall.analysis.results import Device, Ledger, Step
+from whystall.analysis.steadiness import mean_of, mean_step, unlike_steps
 from whystall.analysis.work_results import Throughput
 from whystall.diagnosis.finding import Gain
 from whystall.report import format as fmt
@@ -16,6 +16,7 @@ from whystall.report.names import clean
 from whystall.report.ranks import RankReport, only_summarised
 from whystall.report.schema import Report
 from whystall.report.vocabulary import PARTS, Part
+from whystall.trace.steps import is_of_an_engine
 
 _LONGEST_SENTENCE = 600
 _FEW_OF_MANY = 24
@@ -105,7 +106,10 @@ def bar_of(device: Device, *, watched: bool = False) -> Bar:
 
 
 def bars_beside(device: Device) -> tuple[Bar, ...]:
-    """A usual and a slow step, where the steady steps of a device differ so much that their mean is neither."""
+    """What the mean of a device's steps hides: kinds of an engine's steps, or a usual and a slow step."""
+    kinds = _bars_by_kind(device)
+    if len(kinds) > 1:
+        return kinds
     unlike = unlike_steps(device.steps)
     if unlike is None:
         return ()
@@ -113,6 +117,19 @@ def bars_beside(device: Device) -> tuple[Bar, ...]:
     named = (("A usual step", unlike.usual), (slow, unlike.slow))
     return tuple(
         Bar(device, f"{words}, {clean(step.name, 60)}", True, step.window_ns, step.ledger) for words, step in named
+    )
+
+
+def _bars_by_kind(device: Device) -> tuple[Bar, ...]:
+    """The mean of each kind of an inference engine's steps, the kind that takes most first."""
+    kinds: dict[str, list[Step]] = {}
+    for step in device.steps if is_of_an_engine(device.steps_from) else ():
+        kinds.setdefault(step.name.partition(" ")[0], []).append(step)
+    means = [(kind, mean_of(steps)) for kind, steps in kinds.items()]
+    means.sort(key=lambda one: -one[1].window_ns * one[1].steps)
+    return tuple(
+        Bar(device, f"{mean.steps:,} {kind} step{'s' * (mean.steps > 1)}", True, mean.window_ns, mean.ledger)
+        for kind, mean in means
     )
 
 

@@ -1,14 +1,15 @@
 """Steps of a trace: from the profiler's own marks or, failing that, from what repeats.
 
-Sources in order: ``ProfilerStep#N`` annotations; the ends of optimizer steps; annotations of one name
-(digits aside) that repeat. A repeated annotation counts only if it behaves like a step: it does not nest in its own
-kind, its durations are alike, it covers most of its stretch of the thread, and most of the recorded work is launched
-in that stretch. The layers of a network and the parts of one call repeat as well, but not like that.
+Sources in order: ``ProfilerStep#N`` annotations; an inference engine's marks; the ends of optimizer steps;
+annotations of one name (digits aside) that repeat. A repeated annotation counts only if it behaves like a step: it does
+not nest in its own kind, its durations are alike, it covers most of its stretch of the thread, and most of the recorded
+work is launched in that stretch. The layers of a network and the parts of one call repeat as well, but not like that.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.trace.columns import codes, distinct, matching
+from whystall.vocabulary.engine_steps import engine_step
 
 _PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
 OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#.+\.step$")
@@ -36,6 +38,7 @@ _LEAST_ALIKE: Final = 0.5
 _LEAST_OF_MEDIAN: Final = 0.1
 # The stretch from the first step to the last holds at least this share of the recorded work.
 _LEAST_WORK: Final = 0.5
+_OF_AN_ENGINE: Final = "an inference engine's steps"
 STEP_SCHEMA: Final = {"name": pl.String, "ts_ns": pl.Int64, "duration_ns": pl.Int64, "thread": pl.Int32}
 
 
@@ -62,6 +65,9 @@ def find_steps(annotations: pl.DataFrame, work: Work | None = None) -> tuple[pl.
     if not marks.is_empty():
         once = marks.unique("name", keep="first", maintain_order=True)
         return once.select(STEP_SCHEMA.keys()), "ProfilerStep annotations"
+    steps = _of_an_engine(annotations)
+    if not steps.is_empty():
+        return steps, f"{_OF_AN_ENGINE} ({_kinds(steps)})"
     marks = _matching(annotations, OPTIMIZER_STEP)
     steps = _between_optimizer_steps(marks)
     if not steps.is_empty():
@@ -76,6 +82,45 @@ def _matching(table: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:
     return table.filter(pl.Series(matching(table["name"], pattern.match))).select(
         pl.col("name").cast(pl.String), pl.col("ts_ns"), pl.col("duration_ns"), pl.col("thread").cast(pl.Int32)
     )
+
+
+def is_of_an_engine(steps_from: str | None) -> bool:
+    """Whether steps were taken from an inference engine's marks: their names then begin with their kind."""
+    return steps_from is not None and steps_from.startswith(_OF_AN_ENGINE)
+
+
+def _of_an_engine(annotations: pl.DataFrame) -> pl.DataFrame:
+    """The steps of an inference engine, on the thread that has most of them; of steps in each other the outer ones.
+
+    Engines mark the forward pass alone: sampling and scheduling come after it. So a step lasts until the next begins.
+    """
+    kinds = [engine_step(name) for name in distinct(annotations["name"])]
+    if sum(kind is not None for kind in kinds) == 0:
+        return pl.DataFrame(schema=STEP_SCHEMA)
+    kind = pl.Series("kind", [*kinds, None], dtype=pl.String).gather(codes(annotations["name"]))
+    marked = annotations.with_columns(kind).filter(pl.col("kind").is_not_null()).sort("ts_ns")
+    thread = marked["thread"].mode().min()
+    own = marked.filter(pl.col("thread") == thread)
+    ends = (own["ts_ns"] + own["duration_ns"]).cum_max().shift(1, fill_value=-1)
+    own = own.filter(own["ts_ns"] >= ends)
+    if len(own) < _LEAST_REPEATS:
+        return pl.DataFrame(schema=STEP_SCHEMA)
+    start = own["ts_ns"].to_numpy()
+    return pl.DataFrame(
+        {
+            "name": [f"{kind} {number}" for number, kind in enumerate(own["kind"], 1)],
+            "ts_ns": start,
+            "duration_ns": np.append(np.diff(start), own["duration_ns"][-1]),
+            "thread": own["thread"].cast(pl.Int32),
+        },
+        schema=STEP_SCHEMA,
+    )
+
+
+def _kinds(steps: pl.DataFrame) -> str:
+    """How many steps there are of each kind, the most frequent first."""
+    counted = Counter(name.partition(" ")[0] for name in steps["name"])
+    return ", ".join(f"{count:,} {kind}" for kind, count in counted.most_common())
 
 
 def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:

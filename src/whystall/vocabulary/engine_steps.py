@@ -1,0 +1,40 @@
+"""Steps of inference engines by their names: what an engine's step did."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any, Literal
+
+EngineStep = Literal["prefill", "decode", "mixed"]
+
+
+@lru_cache(1 << 14)
+def engine_step(name: str) -> EngineStep | None:
+    """What the engine's step of this name did; ``None`` of one that did nothing, and for every other name.
+
+    >>> engine_step("execute_context_2(311)_generation_4(4)"), engine_step("step[DECODE bs=32]")
+    ('mixed', 'decode')
+    >>> engine_step("execute_context_0(0)_generation_0(0)"), engine_step("ProfilerStep#3")
+    (None, None)
+    """
+    for pattern, words in _rows():
+        found = pattern.match(name)
+        if found is not None:
+            return words.get(found["word"]) if "word" in found.groupdict() else _by_requests(found)
+    return None
+
+
+def _by_requests(found: re.Match[str]) -> EngineStep | None:
+    prefills, decodes = int(found["prefills"][:9]), int(found["decodes"][:9])
+    if prefills and decodes:
+        return "mixed"
+    return "prefill" if prefills else "decode" if decodes else None
+
+
+@cache
+def _rows() -> list[tuple[re.Pattern[str], dict[str, Any]]]:
+    text = (files("whystall.vocabulary") / "engine_steps.toml").read_text("utf-8")
+    return [(re.compile(row["pattern"]), row.get("words", {})) for row in tomllib.loads(text)["row"]]
