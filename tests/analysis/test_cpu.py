@@ -59,6 +59,13 @@ def test_collectives_on_any_thread_communicate() -> None:
     assert (device.busy_ns, device.idle_ns) == (400, 600)
 
 
+def test_what_goes_through_shared_memory_between_processes_is_communication() -> None:
+    for name in ("_C::shm_allreduce", "sgl_kernel::shm_allgather", "_C::shm_send_tensor_list", "aten::gather"):
+        built = trace().step(1, at=0, lasts=500).operator("aten::mm", at=0, lasts=100).operator(name, at=100, lasts=300)
+        exchanged = 0 if name.startswith("aten") else 300
+        assert cpu(built).exposed_communication_ns == exchanged
+
+
 def test_what_a_thread_computes_while_its_message_is_on_its_way_is_compute() -> None:
     """gloo writes a message from its call to its wait: what is left of it behind the last operator is waited for."""
     built = (

@@ -45,7 +45,11 @@ _GC_NAME: Final = re.compile(r"^Python GC|<built-in (function|method) collect\b|
 # Inductor marks the code that it made within the operator that calls it: on a CPU that code is the operator's work.
 _COMPILED_CODE: Final = "## Call CompiledFxGraph"
 _MESSAGE: Final = re.compile(r"^(gloo|mpi|ucc):(send|recv)")
-COLLECTIVE_NAME: Final = re.compile(r"^(gloo|nccl|mpi|ucc|xccl):|^c10d::|^_c10d_functional::|^record_param_comms$")
+# Operators over shared memory are vLLM's and SGLang's between processes on CPUs (`_C::shm_allreduce`).
+COLLECTIVE_NAME: Final = re.compile(
+    r"^(gloo|nccl|mpi|ucc|xccl):|^c10d::|^_c10d_functional::|^record_param_comms$|"
+    r"^\w+::shm_(all_?reduce|all_?gather|gather|reduce_?scatter|broadcast|send|recv)"
+)
 
 
 @dataclass(frozen=True, slots=True)
