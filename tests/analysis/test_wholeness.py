@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.diagnosis.cases import diagnosed, told_of
 
+import whystall
 from whystall.analysis.trace_analysis import analyze_trace, signals_of
 from whystall.analysis.wholeness import gaps_of
 from whystall.testing import TraceBuilder, trace
@@ -186,3 +187,38 @@ def test_annotations_alone_beside_a_device_are_no_job_on_a_cpu() -> None:
     built = trace(deviceProperties=[device]).annotation("forward", at=0, lasts=1_000_000)
     (told,) = sentences(built)
     assert told.startswith("only annotations were recorded of a job on NVIDIA H100 80GB HBM3")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten::_mps_convolution",
+        "aten::_lstm_mps",
+        "aten::_scaled_dot_product_attention_math_for_mps",
+        "autograd::engine::evaluate_function: MpsConvolutionBackward0",
+    ],
+)
+def test_a_job_on_apples_gpu_is_no_job_on_a_cpu(name: str) -> None:
+    built = trace().operator("aten::relu", at=1_000, lasts=50)
+    for number in range(30):
+        built.operator(name, at=10_000 * (number + 1), lasts=2_000)
+    (told,) = sentences(built)
+    assert told.startswith("30 operators worked on Apple's GPU, which torch's profiler does not record.")
+    report = whystall.analyze(built.load())
+    text = whystall.render(report, "terminal")
+    assert "none are expected on a CPU job" not in text
+    assert "Apple's GPU" in text
+    assert not [one for one in report.findings if one.severity != "info"]
+
+
+@pytest.mark.parametrize(("early", "said"), [(0, 0), (3, 0), (10, 1), (80, 1)])
+def test_kernels_that_begin_before_their_launch_tell_that_clocks_differ(early: int, said: int) -> None:
+    built = trace()
+    for number in range(100):
+        at = 1_000_000 + 100_000 * number
+        built.launch("gemm", at=at, runs_at=at - 7_000 if number < early else at + 5_000, lasts=4_000)
+    gaps = gaps_of(built.load())
+    assert len(gaps) == said
+    if said:
+        assert gaps[0].sentence.startswith(f"{early} of 100 device events begin before their launch, by up to 7 us")
+        assert gaps[0].voids == (("launch_calls",) if early > 50 else ())

@@ -5,6 +5,7 @@ What is missing is said first, and the signal counts as absent, so that nothing 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,34 +45,54 @@ def gaps_of(trace: Trace) -> list[Gap]:
         _unseen_graphs(trace),
         _unseen_kernels(trace),
         _launchless(trace),
+        _clocks_apart(trace),
     )
     return [gap for gap in found if gap is not None]
 
 
-UNSEEN_DEVICE: Final = (
+_UNSEEN_DEVICE: Final = (
     "the device was not recorded. Record with ProfilerActivity.CUDA; whystall doctor checks whether CUPTI or roctracer "
     "works on this machine"
 )
-"""What to do about a recording of a job on a device that shows nothing of the device."""
+_UNSEEN_MPS: Final = (
+    "Apple's GPU, which torch's profiler does not record. Times are those of the host, which runs ahead of it; "
+    "torch.mps.profiler.profile() records the GPU for Instruments"
+)
+# The operators that torch has for Apple's GPU alone (aten/src/ATen/native/native_functions.yaml).
+_ON_MPS: Final = re.compile(
+    r"^aten::_?(mps_|lstm_mps)|^aten::\w+_for_mps$|^(autograd::engine::evaluate_function: )?(Lstm)?Mps\w*Backward"
+)
 
 
-def launches_without_device(trace: Trace) -> int:
-    """How many calls asked a device for work, in a recording without any device event."""
-    if not trace.device_events.is_empty() or trace.runtime_calls.is_empty():
-        return 0
-    return int(matching(trace.runtime_calls["name"], lambda name: is_call(name, "launch", "graph")).sum())
+@dataclass(frozen=True, slots=True)
+class UnseenDevice:
+    """Work of a device in a recording without any device event: how much asked for it, and a sentence."""
+
+    calls: int
+    sentence: str
+
+
+def unseen_device(trace: Trace) -> UnseenDevice | None:
+    """The work of a device of which a recording shows nothing; ``None`` where there is none, or some is shown."""
+    if not trace.device_events.is_empty():
+        return None
+    calls = int(matching(trace.runtime_calls["name"], lambda name: is_call(name, "launch", "graph")).sum())
+    if calls:
+        return UnseenDevice(calls, f"{calls:,} launches but no device event: {_UNSEEN_DEVICE}")
+    on_mps = int(matching(trace.operators["name"], _ON_MPS.match).sum())
+    return UnseenDevice(on_mps, f"{on_mps:,} operators worked on {_UNSEEN_MPS}") if on_mps else None
 
 
 def _unseen_device(trace: Trace) -> Gap | None:
-    """Launches, or a device among the properties, without one event of it: no job on a CPU."""
-    launches = launches_without_device(trace)
-    if launches:
-        return Gap((), f"{launches:,} launches but no device event: {UNSEEN_DEVICE}")
+    """Work for a device, or a device among the properties, without one event of it: no job on a CPU."""
+    unseen = unseen_device(trace)
+    if unseen is not None:
+        return Gap((), unseen.sentence)
     named = next((one.name for one in trace.metadata.devices if one.name), None)
     host_alone = trace.device_events.is_empty() and trace.operators.is_empty() and not trace.annotations.is_empty()
     if named is None or not host_alone:
         return None
-    return Gap((), f"only annotations were recorded of a job on {named}: {UNSEEN_DEVICE}")
+    return Gap((), f"only annotations were recorded of a job on {named}: {_UNSEEN_DEVICE}")
 
 
 def _unseen_kernels(trace: Trace) -> Gap | None:
@@ -178,6 +199,22 @@ def _unseen_graphs(trace: Trace) -> Gap | None:
         (),
         f"{found.without:,} of {found.launches:,} launches of graphs show no kernel: what graphs ran was not recorded, "
         "and the device was not idle where it looks so",
+    )
+
+
+def _clocks_apart(trace: Trace) -> Gap | None:
+    """Kernels that begin before they are launched: the clocks of host and device differ."""
+    launch = rows_of(trace.device_events["launch"])
+    linked = launch >= 0
+    asked = trace.runtime_calls["ts_ns"].to_numpy()[launch[linked]]
+    early = asked - trace.device_events["ts_ns"].to_numpy()[linked]
+    count, whole = int((early > 0).sum()), int(linked.sum())
+    if whole < _FEWEST or count <= _MOST_UNSEEN * whole:
+        return None
+    return Gap(
+        ("launch_calls",) if count > _MOST * whole else (),
+        f"{count:,} of {whole:,} device events begin before their launch, by up to {early.max() / 1e3:,.3g} us: the "
+        "clocks of host and device differ by at least that, and shorter waits between the two are not told",
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 from whystall.analysis.results import Device
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.trace_analysis import TraceAnalysis
-from whystall.analysis.wholeness import launches_without_device, shows_work_of_host
+from whystall.analysis.wholeness import shows_work_of_host, unseen_device
 from whystall.diagnosis.asking import ask
 from whystall.diagnosis.blocking import blocking
 from whystall.diagnosis.candidate import Standing, Valued
@@ -88,7 +88,7 @@ def diagnose_run(
         summarised=others,
     )
     longer = (case.lengthening or 1.0) if case.graph is not None else 1.0
-    unseen = {one.rank for one, trace in zip(analyses, traces, strict=True) if launches_without_device(trace)}
+    unseen = {one.rank for one, trace in zip(analyses, traces, strict=True) if unseen_device(trace) is not None}
     measured = (
         ledger_verdict(devices, warnings, longer=longer, unseen=unseen) if devices or not runs else run_verdict(runs)
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from whystall.analysis.wholeness import UNSEEN_DEVICE, graphs_without_kernels, launches_without_device
+from whystall.analysis.wholeness import graphs_without_kernels, unseen_device
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
@@ -51,20 +51,20 @@ def empty(case: Case) -> Iterator[Sampled]:
 
 
 def without_device(case: Case) -> Iterator[Sampled]:
-    """A recording of launches without one device event: the host alone says nothing of what holds a device up."""
+    """Work for a device of which nothing was recorded: the host alone says nothing of what holds a device up."""
     for rank in case.ranks:
-        launches = launches_without_device(rank.trace)
-        if not launches:
+        unseen = unseen_device(rank.trace)
+        if unseen is None:
             continue
         yield Sampled(
             cause=CAUSE.id,
             attributed_ns=case.step_ns,
-            evidence=(evidence.count("launches without a device event", launches),),
+            evidence=(evidence.count("launches and operators without a device event", unseen.calls),),
             saved=(0.0, 0.0, 0.0),
             method="none: the recording says too little",
             ranks=(rank.rank,),
             overrules=True,
-            if_hidden=f"{launches:,} launches but no device event: {UNSEEN_DEVICE}",
+            if_hidden=unseen.sentence,
         )
 
 
