@@ -15,6 +15,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.circumstances import is_given_one_sample
 from whystall.diagnosis.detectors.call_kinds import kind_of_calls
 from whystall.diagnosis.detectors.one_by_one import one_by_one
 from whystall.diagnosis.detectors.renormed_tables import renormed_tables
@@ -118,6 +119,22 @@ def in_trace_item_by_item(case: Case) -> Iterator[Replayed]:
             tier=1,
             rivals=("host.python", "compute.unfused-attention"),
         )
+
+
+def in_trace_of_single_samples(case: Case) -> Iterator[Replayed]:
+    """A model that answers one sample after another: what calling costs is paid once for a batch.
+
+    That is Python between operators, and small operators beyond their arithmetic. The arithmetic stays.
+    """
+    for rank in case.ranks:
+        small = _small(case, rank)
+        if not is_given_one_sample(rank) or not small.any():
+            continue
+        idle = case.host_state(rank, HostState.INPUT)
+        nodes = (case.work_of(rank, small) | soft_nodes(case, rank)) & ~idle
+        taken = case.time_of(nodes)
+        if taken >= _LEAST_SMALL * case.step_ns:
+            yield _in_fewer_calls(case, rank, nodes, small, taken)
 
 
 def in_trace_of_tables(case: Case) -> Iterator[Replayed]:
@@ -370,11 +387,17 @@ def _places(case: Case, rank: RankCase) -> Code:
     return code_of_lines(called or lines_where(run, lambda line: line.part == "forward"))
 
 
+_OF_SHAPES: Final = (
+    in_trace_of_a_cpu,
+    in_trace_item_by_item,
+    in_trace_of_single_samples,
+    in_trace_of_tables,
+)
 _NEEDS: Final = ("trace", "no_device", "operators", "shapes")
 RULE = Rule(
     CAUSE,
     (
-        *(Finder(find, _NEEDS) for find in (in_trace_of_a_cpu, in_trace_item_by_item, in_trace_of_tables)),
+        *(Finder(find, _NEEDS) for find in _OF_SHAPES),
         Finder(in_trace_of_renormed, ("trace", "no_device", "operators")),
     ),
 )
