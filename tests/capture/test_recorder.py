@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -147,3 +148,38 @@ def test_a_window_is_left_alone_by_another_thread(end: str, tmp_path: Path, capf
         profiler.on_trace_ready = None
         profiler.stop()
     assert "disableProfiler" not in capfd.readouterr().err
+
+
+def test_a_folder_that_the_job_removed_is_no_message_of_the_profilers(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    recorder = Recorder(torch, CaptureConfig(folder=str(folder)), folder)
+    recorder.start_at_once()
+    torch.ones(2).add(1)
+    capfd.readouterr()
+    folder.rmdir()
+    with pytest.raises(FileNotFoundError):
+        recorder.stop()
+    assert "Failed" not in capfd.readouterr().err
+
+
+def test_a_profiler_of_pythons_keeps_its_place(tmp_path: Path) -> None:
+    wanted = CaptureConfig(folder=str(tmp_path), stacks=True, modules=True, schedule=Schedule(active=1))
+    recorder = Recorder(torch, wanted, tmp_path)
+    seen: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        recorder.start()
+        profiled(2)
+        recorder.stop()
+        profiled(3)
+    finally:
+        sys.setprofile(before)
+    assert seen.count("profiled") == 2
+
+
+def profiled(number: int) -> int:
+    return number

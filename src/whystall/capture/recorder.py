@@ -168,6 +168,8 @@ class Recorder:
     def _write(self, profiler: Any) -> None:
         if self._unwanted:
             return
+        if not self._folder.is_dir():  # Kineto would say so on the job's standard error
+            raise FileNotFoundError(str(self._folder))
         began = clock.perf_counter_ns()
         packed = self._folder / staged_trace(trace_name(self.rank, self._published), os.getpid())
         plain = packed.with_name(f"{packed.name}.json")
