@@ -322,8 +322,10 @@ def _unrecorded(case: Case, change: Change | None, saved: float) -> float:
 
 def _on_all_ranks(worst: _Kind, others: list[_Kind]) -> _Kind:
     concerned = [one for one in others if one.attributed_ns >= _AT_WORK * worst.attributed_ns]
+    alike = len({one.detail for one in concerned}) == 1
     return replace(
         worst,
+        detail=worst.detail if alike else f"on rank {worst.ranks[0]}, and much the same on others, {worst.detail}",
         ranks=tuple(sorted({rank for one in concerned for rank in one.ranks})),
         confidence=min(one.confidence for one in concerned),
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from msgspec import structs
 
@@ -11,17 +13,20 @@ from whystall.diagnosis.candidate import Candidate, Replayed, Sampled, Standing,
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import Evidence
 
+_NUMBER: Final = re.compile(r"\d[\d.,]*")
+
 
 def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
     """One candidate of each cause and of each way to know it, on all ranks where it is at work.
 
-    Ranks wait for each other.
+    Ranks wait for each other: what holds up another one in each step is one loss. How often a rank is held up, and how
+    many of something it has, is its own, so that numbers tell no ways apart.
     """
     groups: dict[tuple[str, str, type[Valued]], list[Valued]] = {}
     out: list[Valued] = []
     for one in candidates:
         if len(one.ranks) == 1 and (isinstance(one, Sampled) or len(case.ranks) > 1):
-            groups.setdefault((one.cause, one.detail, type(one)), []).append(one)
+            groups.setdefault((one.cause, _NUMBER.sub("#", one.detail), type(one)), []).append(one)
         else:
             out.append(one)
     for group in groups.values():

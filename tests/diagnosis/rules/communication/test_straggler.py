@@ -205,3 +205,17 @@ def test_chance_is_that_of_all_permutations(ranks: int, meetings: int) -> None:
     for count in range(meetings // 2 + 1, meetings + 1):  # only one rank can be last in more than half of them
         assert _by_chance(count, meetings, ranks) == pytest.approx(sum(one >= count for one in most) / len(most))
     assert _by_chance(0, meetings, ranks) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("longer", "steps"),
+    [(lambda rank, number: 1_000_000 if rank == number % RANKS else 0, 13),
+     (lambda rank, number: 3_000_000 if number % 3 == 0 and rank == number // 3 % RANKS else 0, 13),
+     (lambda rank, number: 1_500_000 if rank == (number * 7 // 2) % RANKS else 0, 14)],
+)  # fmt: skip
+def test_stalls_of_hosts_that_take_turns_are_one_loss(longer: Callable[[int, int], int], steps: int) -> None:
+    slow, quick = (training(each, python=True, steps=steps) for each in (longer, lambda _rank, _number: 0))
+    found = found_in(*(job.built for job in slow))["host.python"]
+    assert found.scope.ranks == list(range(RANKS))
+    assert found.gain is not None
+    assert found.gain.floor <= slow[0].at / quick[0].at <= found.gain.ceiling
