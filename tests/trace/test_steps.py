@@ -159,6 +159,7 @@ def served(*marks: str, lasts: int = 300) -> TraceBuilder:
     built = trace()
     for number, mark in enumerate(marks):
         built.annotation(mark, at=1000 * (number + 1), lasts=lasts)
+        built.operator("aten::mm", at=1000 * (number + 1) + 10, lasts=20)
     return built
 
 
@@ -167,26 +168,66 @@ def vllm(prefills: int, decodes: int) -> str:
 
 
 def test_an_engines_steps_are_told_by_kind_and_last_until_the_next() -> None:
-    found, source = steps_of(served(vllm(2, 0), vllm(1, 3), vllm(0, 4), vllm(0, 4), vllm(0, 0)))
+    found, source = steps_of(served(vllm(2, 0), vllm(1, 3), vllm(0, 4), vllm(0, 4), vllm(0, 4)))
     assert found == [
         ("prefill 1", 1000, 1000),
         ("mixed 2", 2000, 1000),
         ("decode 3", 3000, 1000),
-        ("decode 4", 4000, 300),
+        ("decode 4", 4000, 1000),  # nobody knows how long the last one lasts
     ]
     assert source == "an inference engine's steps (2 decode, 1 prefill, 1 mixed)"
+
+
+def test_steps_without_work_end_the_one_before_and_are_none() -> None:
+    found, _ = steps_of(served(vllm(0, 4), vllm(0, 0), vllm(0, 4), vllm(0, 4), vllm(0, 0)))
+    assert [start for _, start, _ in found] == [1000, 3000, 4000]
+
+
+def test_what_an_engine_waited_for_requests_is_part_of_no_step() -> None:
+    built = trace()
+    for number in range(12):
+        built.annotation(vllm(0, 4), at=1000 * (number + 1) + (50_000 if number > 5 else 0), lasts=900)
+        built.operator("aten::mm", at=1000 * (number + 1) + (50_000 if number > 5 else 0) + 10, lasts=20)
+    lasts = [duration for _, _, duration in steps_of(built)[0]]
+    assert lasts == [1000] * 11
+
+
+def test_drafts_and_their_verification_are_one_step() -> None:
+    marks = ["step[TARGET_VERIFY bs=4]", "step[DRAFT_EXTEND_V2 bs=4]", "step[DECODE bs=4]", "step[DECODE bs=4]"] * 5
+    found, source = steps_of(served(*marks))
+    assert [(start, duration) for _, start, duration in found] == [(1000 + 4000 * n, 4000) for n in range(4)]
+    assert source == "an inference engine's steps (4 decode)"
+
+
+def test_marks_that_overlap_by_rounding_are_two_steps() -> None:
+    built = trace()
+    for number in range(5):
+        built.annotation(vllm(0, 4), at=10_000 * (number + 1), lasts=10_001)
+        built.operator("aten::mm", at=10_000 * (number + 1) + 10, lasts=20)
+    assert len(steps_of(built)[0]) == 4
+
+
+def test_steps_of_an_engine_hold_most_of_the_work() -> None:
+    built = served(*[vllm(0, 4)] * 8)
+    built.launch("gemm", at=500, runs_at=600, lasts=90_000)
+    for number in range(8):
+        built.launch("gemm", at=1000 * (number + 1) + 10, runs_at=100_000 + 1000 * number, lasts=500)
+    assert built.load().steps.is_empty()
 
 
 @pytest.mark.parametrize(
     ("marks", "kinds"),
     [
         (
-            ["step[EXTEND bs=1 toks=1025]", "step[DECODE bs=2]", "step[IDLE]", "step[MIXED bs=2 toks=9]"],
+            ["step[EXTEND bs=1 toks=1025]", "step[DECODE bs=2]", "step[IDLE]", "step[MIXED bs=2 toks=9]", "step[IDLE]"],
             "prefill decode mixed",
         ),
-        ([f"[Executor] _forward_step {n}: {n} ctx reqs, 2 gen reqs" for n in range(3)], "decode mixed mixed"),
-        (["execute_9_context_1(sq9sk0sqsq81sqsk0)_generation_0(sq0sk0sqsq0sqsk0)"] * 3, "prefill prefill prefill"),
-        (["decode[bs=4 tok=4 d=1]", "prefill[bs=1 tok=64 ctx=0]", "decode[bs=5 tok=5 d=1]"], "decode prefill decode"),
+        ([f"[Executor] _forward_step {n}: {n} ctx reqs, 2 gen reqs" for n in range(4)], "decode mixed mixed"),
+        (["execute_9_context_1(sq9sk0sqsq81sqsk0)_generation_0(sq0sk0sqsq0sqsk0)"] * 4, "prefill prefill prefill"),
+        (
+            ["decode[bs=4 tok=4 d=1]", "prefill[bs=1 tok=64 ctx=0]", *["decode[bs=5 tok=5 d=1]"] * 2],
+            "decode prefill decode",
+        ),
     ],
 )
 def test_the_marks_of_engines(marks: list[str], kinds: str) -> None:
@@ -195,15 +236,18 @@ def test_the_marks_of_engines(marks: list[str], kinds: str) -> None:
 
 
 def test_engine_steps_in_each_other_and_on_other_threads_count_once() -> None:
-    built = served(*[vllm(0, 4)] * 4)
-    for number in range(4):
-        built.annotation("step[DECODE bs=4]", at=1000 * (number + 1) + 50, lasts=100)
-    built.annotation(vllm(0, 1), at=1500, lasts=100, thread=99)
-    assert [start for _, start, _ in steps_of(built)[0]] == [1000, 2000, 3000, 4000]
+    built = trace()
+    for number in range(1, 6):
+        built.annotation(vllm(0, 4), at=100_000 * number, lasts=30_000)
+        built.annotation("step[DECODE bs=4]", at=100_000 * number + 5_000, lasts=10_000)
+        built.operator("aten::mm", at=100_000 * number + 6_000, lasts=2_000)
+        for part in range(2):  # more marks than on the thread that works
+            built.annotation(vllm(0, 1), at=100_000 * number + 20_000 * part, lasts=100, thread=99)
+    assert [start for _, start, _ in steps_of(built)[0]] == [100_000, 200_000, 300_000, 400_000]
 
 
-def test_two_marks_of_an_engine_are_no_steps() -> None:
-    assert steps_of(served(vllm(0, 4), vllm(0, 4))) == ([], None)
+def test_marks_that_tell_of_too_few_steps_are_none() -> None:
+    assert steps_of(served(*[vllm(0, 4)] * 3)) == ([], None)
 
 
 def test_the_profilers_own_marks_come_before_an_engines() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from whystall.analysis.results import Device, Ledger, Step
-from whystall.analysis.steadiness import mean_of, mean_step, unlike_steps
+from whystall.analysis.steadiness import Steady, mean_of, mean_step, steady, unlike_steps
 from whystall.analysis.work_results import Throughput
 from whystall.diagnosis.finding import Gain
 from whystall.report import format as fmt
@@ -107,9 +107,9 @@ def bar_of(device: Device, *, watched: bool = False) -> Bar:
 
 def bars_beside(device: Device) -> tuple[Bar, ...]:
     """What the mean of a device's steps hides: kinds of an engine's steps, or a usual and a slow step."""
-    kinds = _bars_by_kind(device)
-    if len(kinds) > 1:
-        return kinds
+    if is_of_an_engine(device.steps_from):
+        kinds = _bars_by_kind(device)
+        return kinds if len(kinds) > 1 else ()
     unlike = unlike_steps(device.steps)
     if unlike is None:
         return ()
@@ -121,16 +121,27 @@ def bars_beside(device: Device) -> tuple[Bar, ...]:
 
 
 def _bars_by_kind(device: Device) -> tuple[Bar, ...]:
-    """The mean of each kind of an inference engine's steps, the kind that takes most first."""
+    """The mean of each kind of an inference engine's steady steps, the kind that takes most first.
+
+    A device's window holds what the host did for the step after it: where a kind's windows are not as long as its
+    steps, no bar is of the kind alone.
+    """
     kinds: dict[str, list[Step]] = {}
-    for step in device.steps if is_of_an_engine(device.steps_from) else ():
+    for step in steady(device.steps):
         kinds.setdefault(step.name.partition(" ")[0], []).append(step)
-    means = [(kind, mean_of(steps)) for kind, steps in kinds.items()]
-    means.sort(key=lambda one: -one[1].window_ns * one[1].steps)
+    for steps in kinds.values():
+        window, own = sum(step.window_ns for step in steps), sum(step.host_ns or step.window_ns for step in steps)
+        if abs(window - own) > _NEARLY * own:
+            return ()
+    means = sorted(((kind, mean_of(steps)) for kind, steps in kinds.items()), key=_takes, reverse=True)
     return tuple(
         Bar(device, f"{mean.steps:,} {kind} step{'s' * (mean.steps > 1)}", True, mean.window_ns, mean.ledger)
         for kind, mean in means
     )
+
+
+def _takes(of_a_kind: tuple[str, Steady]) -> int:
+    return of_a_kind[1].window_ns * of_a_kind[1].steps
 
 
 _FULLY_COVERED = 0.95

@@ -38,6 +38,10 @@ _LEAST_ALIKE: Final = 0.5
 _LEAST_OF_MEDIAN: Final = 0.1
 # The stretch from the first step to the last holds at least this share of the recorded work.
 _LEAST_WORK: Final = 0.5
+# Times in microseconds with three decimals let marks that follow each other overlap.
+_ROUNDED_NS: Final = 1_000
+# An engine that has waited so many times as long as usual had no request: that is part of no step.
+_IDLE: Final = 10
 _OF_AN_ENGINE: Final = "an inference engine's steps"
 STEP_SCHEMA: Final = {"name": pl.String, "ts_ns": pl.Int64, "duration_ns": pl.Int64, "thread": pl.Int32}
 
@@ -65,14 +69,15 @@ def find_steps(annotations: pl.DataFrame, work: Work | None = None) -> tuple[pl.
     if not marks.is_empty():
         once = marks.unique("name", keep="first", maintain_order=True)
         return once.select(STEP_SCHEMA.keys()), "ProfilerStep annotations"
-    steps = _of_an_engine(annotations)
+    steps = _of_an_engine(annotations, work)
     if not steps.is_empty():
         return steps, f"{_OF_AN_ENGINE} ({_kinds(steps)})"
     marks = _matching(annotations, OPTIMIZER_STEP)
     steps = _between_optimizer_steps(marks)
     if not steps.is_empty():
         return steps, "optimizer steps (no ProfilerStep annotations)"
-    steps = _repeated(annotations, work)
+    of_engines = pl.Series(matching(annotations["name"], lambda name: engine_step(name) is not None), dtype=pl.Boolean)
+    steps = _repeated(annotations.filter(~of_engines), work)
     if not steps.is_empty():
         return steps, "a repeated annotation (no ProfilerStep annotations, no optimizer steps)"
     return pl.DataFrame(schema=STEP_SCHEMA), None
@@ -89,31 +94,36 @@ def is_of_an_engine(steps_from: str | None) -> bool:
     return steps_from is not None and steps_from.startswith(_OF_AN_ENGINE)
 
 
-def _of_an_engine(annotations: pl.DataFrame) -> pl.DataFrame:
-    """The steps of an inference engine, on the thread that has most of them; of steps in each other the outer ones.
+def _of_an_engine(annotations: pl.DataFrame, work: Work | None) -> pl.DataFrame:
+    """The steps of an inference engine, on the thread that its marks cover most; of steps in each other the outer ones.
 
-    Engines mark the forward pass alone: sampling and scheduling come after it. So a step lasts until the next begins.
+    Engines mark the forward pass alone: sampling and scheduling come after it. So a step lasts until the next begins,
+    and the last one, whose end nobody knows, is none. Where drafts are verified the marks between are parts of a step.
     """
     kinds = [engine_step(name) for name in distinct(annotations["name"])]
-    if sum(kind is not None for kind in kinds) == 0:
+    if all(kind is None for kind in kinds):
         return pl.DataFrame(schema=STEP_SCHEMA)
     kind = pl.Series("kind", [*kinds, None], dtype=pl.String).gather(codes(annotations["name"]))
     marked = annotations.with_columns(kind).filter(pl.col("kind").is_not_null()).sort("ts_ns")
-    thread = marked["thread"].mode().min()
-    own = marked.filter(pl.col("thread") == thread)
-    ends = (own["ts_ns"] + own["duration_ns"]).cum_max().shift(1, fill_value=-1)
-    own = own.filter(own["ts_ns"] >= ends)
-    if len(own) < _LEAST_REPEATS:
-        return pl.DataFrame(schema=STEP_SCHEMA)
+    covered = marked.group_by("thread").agg(pl.col("duration_ns").sum()).sort("duration_ns", "thread")
+    own = marked.filter(pl.col("thread") == covered["thread"][-1])
+    if (own["kind"] == "verify").any():
+        own = own.filter(pl.col("kind") != "decode").with_columns(pl.col("kind").replace("verify", "decode"))
+    ends = (own["ts_ns"] + own["duration_ns"]).cum_max().shift(1, fill_value=-_ROUNDED_NS)
+    own = own.filter(own["ts_ns"] >= ends - _ROUNDED_NS)
     start = own["ts_ns"].to_numpy()
-    return pl.DataFrame(
-        {
-            "name": [f"{kind} {number}" for number, kind in enumerate(own["kind"], 1)],
-            "ts_ns": start,
-            "duration_ns": np.append(np.diff(start), own["duration_ns"][-1]),
-            "thread": own["thread"].cast(pl.Int32),
-        },
-        schema=STEP_SCHEMA,
+    marked_ns = own["duration_ns"].to_numpy()[:-1]
+    between = np.diff(start) - marked_ns
+    usual = float(np.median(between)) if len(between) else 0.0
+    lasts = marked_ns + np.where(between > _IDLE * max(usual, 1), usual, between).astype(np.int64)
+    ended = own.head(len(own) - 1).with_columns(pl.Series("duration_ns", lasts, dtype=pl.Int64))
+    did = ended.filter(pl.col("kind") != "idle")
+    within = work is None or not len(did) or work.share_within(int(start[0]), int(start[-1])) >= _LEAST_WORK
+    if len(did) < _LEAST_REPEATS or not within:
+        return pl.DataFrame(schema=STEP_SCHEMA)
+    names = [f"{kind} {number}" for number, kind in enumerate(did["kind"], 1)]
+    return did.select(
+        pl.Series("name", names, dtype=pl.String), "ts_ns", "duration_ns", pl.col("thread").cast(pl.Int32)
     )
 
 

@@ -8,17 +8,17 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Literal
 
-EngineStep = Literal["prefill", "decode", "mixed"]
+EngineStep = Literal["prefill", "decode", "mixed", "verify", "idle"]
 
 
 @lru_cache(1 << 14)
 def engine_step(name: str) -> EngineStep | None:
-    """What the engine's step of this name did; ``None`` of one that did nothing, and for every other name.
+    """What the engine's step of this name did; ``None`` for every other name.
 
     >>> engine_step("execute_context_2(311)_generation_4(4)"), engine_step("step[DECODE bs=32]")
     ('mixed', 'decode')
     >>> engine_step("execute_context_0(0)_generation_0(0)"), engine_step("ProfilerStep#3")
-    (None, None)
+    ('idle', None)
     """
     for pattern, words in _rows():
         found = pattern.match(name)
@@ -27,11 +27,11 @@ def engine_step(name: str) -> EngineStep | None:
     return None
 
 
-def _by_requests(found: re.Match[str]) -> EngineStep | None:
+def _by_requests(found: re.Match[str]) -> EngineStep:
     prefills, decodes = int(found["prefills"][:9]), int(found["decodes"][:9])
     if prefills and decodes:
         return "mixed"
-    return "prefill" if prefills else "decode" if decodes else None
+    return "prefill" if prefills else "decode" if decodes else "idle"
 
 
 @cache

@@ -23,6 +23,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
 from whystall.trace.columns import codes
 from whystall.trace.link import rows_of
+from whystall.trace.steps import is_of_an_engine
 
 CAUSE: Final = cause_beside(__name__)
 _THROTTLED: Final = CAUSE.threshold("throttled")
@@ -46,8 +47,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         step = rows_of(rank.trace.device_events["step"])
         computes = (step >= 0) & (work.could_use_tensor_cores | (work.family != ""))
         computes &= work.classified.class_of == COMPUTE
-        if len(rank.trace.steps) < _LEAST_REPEATS or not computes.any():
-            continue
+        if len(rank.trace.steps) < _LEAST_REPEATS or not computes.any() or is_of_an_engine(rank.trace.steps_from):
+            continue  # kernels of prompts take longer than those of single tokens
         ratio = _over_own_best(rank, computes & _alone(rank))
         slow = np.array([_quantile(ratio[step == number], 0.5) for number in range(len(rank.trace.steps))])
         slow /= np.quantile(slow, _USUAL)  # kernels that scatter are slower than their best in all steps

@@ -51,6 +51,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, looks_in
 from whystall.replay.graph import Mask
 from whystall.run_folder.samples import BEFORE, CALLED
+from whystall.trace.steps import is_of_an_engine
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
@@ -70,6 +71,11 @@ _OBSERVES: Final = "work outside torch in its forward or backward pass, for exam
 _SELDOM: Final = 0.1
 _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 _PARTS: Final = ("forward", "backward", "optimizer")
+_WAITS: Final = re.compile(
+    r"(^|[.: ])(sched_yield|acquire_read|_process_input_queue|recv\w*|poll|select|get|wait|sleep)\b"
+)
+_MOSTLY_WAITS: Final = 0.5
+_FAR_LONGER: Final = 10.0
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
 _OF_A_LINE: Final = CAUSE.threshold("of_a_line")
 _OF_A_FUNCTION: Final = CAUSE.threshold("of_a_function")
@@ -80,9 +86,23 @@ _SLOWED_BY_PROFILER: Final = CAUSE.threshold("slowed_by_profiler")
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Long stretches of Python on the thread that launches, with nothing else going on."""
     for rank in case.ranks:
-        nodes = long_python(case, rank) & ~_episodic(case, rank)
+        nodes = _at_work(case, rank, long_python(case, rank) & ~_episodic(case, rank))
         if nodes.any():
             yield _without_python(case, rank, nodes)
+
+
+def _at_work(case: Case, rank: RankCase, nodes: Mask) -> Mask:
+    """Long Python without what an inference engine may have waited in for requests, or for its other processes.
+
+    Those are stretches far longer than usual, and all of them where a waiting function takes most of them.
+    """
+    if not is_of_an_engine(rank.trace.steps_from) or not nodes.any():
+        return nodes
+    work = python_work(case, rank, nodes)
+    if work is not None and work.share >= _MOSTLY_WAITS and _WAITS.search(work.function):
+        return np.zeros_like(nodes)
+    length = soft_stretch_ns(case, rank)
+    return nodes & (length <= _FAR_LONGER * np.median(length[nodes]))
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
@@ -97,6 +117,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
             continue
         begin, end, _ = rank.optimizer_steps
         nodes = long_python(case, rank) & ~_episodic(case, rank) & ~case.host_within(rank, begin, end)
+        nodes = _at_work(case, rank, nodes)
         if nodes.any():
             found = _without_python(case, rank, nodes)
             alike = (*found.could_be, "episodic.logging") if found.could_be else ()
@@ -149,7 +170,7 @@ def without_a_name(case: Case) -> Iterator[Replayed]:
     """
     for silent in silent_episodes(case):
         rank, others = silent.rank, ~silent.saves & ~silent.collects
-        if not others.any():
+        if not others.any() or is_of_an_engine(rank.trace.steps_from):  # which may have had no request
             continue
         begin, end = silent.begin[others], silent.end[others]
         step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), outermost(begin, end), side="right")

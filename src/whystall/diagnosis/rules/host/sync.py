@@ -27,6 +27,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of_calls
 from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.trace.link import rows_of
+from whystall.trace.steps import is_of_an_engine
 from whystall.vocabulary.runtime_calls import is_call
 from whystall.vocabulary.signals import SIGNALS
 
@@ -66,7 +67,8 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
             *(evidence.text("called by", name) for name in callers(rank, calls)[:3]),
         ),
         removal=Change(duration=_without_reads(case, rank, calls), removed_edges=waits),
-        floor=Change() if blind else None,
+        # An engine that does not wait runs one step ahead, and no further.
+        floor=Change() if blind or is_of_an_engine(rank.trace.steps_from) else None,
         method="replay: without the waits, the host runs ahead",
         tier=1,
         holds_back=True,
