@@ -129,7 +129,7 @@ def test_costs_are_shares_of_the_steps_outside_windows() -> None:
 
 def test_our_time_within_a_step_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10_000, 100))
-    monkeypatch.setattr("time.perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr("whystall.capture.clock.perf_counter_ns", lambda: next(clock))
     within = Within()
     assert within.timed(lambda given, *, by: given / by)(6, by=2) == 3.0
     assert within.take() == 100
@@ -206,7 +206,7 @@ def test_a_closure_whose_forward_pass_nobody_hooks_is_no_optimizer() -> None:
 def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Lets microseconds pass on a clock that stands still otherwise."""
     now = [1_000_000]
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr("whystall.capture.clock.perf_counter_ns", lambda: now[0])
 
     def passes(us: int) -> None:
         now[0] += us * 1000
