@@ -75,7 +75,7 @@ _WAITS: Final = re.compile(
     r"(^|[.: ])(sched_yield|acquire_read|_process_input_queue|recv\w*|poll|select|get|wait|sleep)\b"
 )
 _MOSTLY_WAITS: Final = 0.5
-_FAR_LONGER: Final = 10.0
+_SOME_STEPS: Final = 3.0
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
 _OF_A_LINE: Final = CAUSE.threshold("of_a_line")
 _OF_A_FUNCTION: Final = CAUSE.threshold("of_a_function")
@@ -94,15 +94,15 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _at_work(case: Case, rank: RankCase, nodes: Mask) -> Mask:
     """Long Python without what an inference engine may have waited in for requests, or for its other processes.
 
-    Those are stretches far longer than usual, and all of them where a waiting function takes most of them.
+    Those are stretches longer than some usual steps, and all of them where a waiting function takes most of them.
     """
     if not is_of_an_engine(rank.trace.steps_from) or not nodes.any():
         return nodes
     work = python_work(case, rank, nodes)
     if work is not None and work.share >= _MOSTLY_WAITS and _WAITS.search(work.function):
         return np.zeros_like(nodes)
-    length = soft_stretch_ns(case, rank)
-    return nodes & (length <= _FAR_LONGER * np.median(length[nodes]))
+    usual = float(np.median(rank.trace.steps["duration_ns"].to_numpy()))
+    return nodes & (soft_stretch_ns(case, rank) <= _SOME_STEPS * usual)
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
