@@ -173,9 +173,15 @@ def test_an_engines_steps_are_told_by_kind_and_last_until_the_next() -> None:
         ("prefill 1", 1000, 1000),
         ("mixed 2", 2000, 1000),
         ("decode 3", 3000, 1000),
-        ("decode 4", 4000, 1000),  # nobody knows how long the last one lasts
+        ("decode 4", 4000, 1000),
+        ("decode 5", 5000, 300),
     ]
-    assert source == "an inference engine's steps (2 decode, 1 prefill, 1 mixed)"
+    assert source == "an inference engine's steps (3 decode, 1 prefill, 1 mixed)"
+
+
+def test_a_last_mark_that_was_cut_is_no_step() -> None:
+    built = served(*[vllm(0, 4)] * 5).annotation(vllm(0, 4), at=6000, lasts=150)
+    assert len(steps_of(built)[0]) == 5
 
 
 def test_steps_without_work_end_the_one_before_and_are_none() -> None:
@@ -189,14 +195,16 @@ def test_what_an_engine_waited_for_requests_is_part_of_no_step() -> None:
         built.annotation(vllm(0, 4), at=1000 * (number + 1) + (50_000 if number > 5 else 0), lasts=900)
         built.operator("aten::mm", at=1000 * (number + 1) + (50_000 if number > 5 else 0) + 10, lasts=20)
     lasts = [duration for _, _, duration in steps_of(built)[0]]
-    assert lasts == [1000] * 11
+    assert lasts == [1000] * 11 + [900]
 
 
 def test_drafts_and_their_verification_are_one_step() -> None:
     marks = ["step[TARGET_VERIFY bs=4]", "step[DRAFT_EXTEND_V2 bs=4]", "step[DECODE bs=4]", "step[DECODE bs=4]"] * 5
     found, source = steps_of(served(*marks))
-    assert [(start, duration) for _, start, duration in found] == [(1000 + 4000 * n, 4000) for n in range(4)]
-    assert source == "an inference engine's steps (4 decode)"
+    assert [(start, duration) for _, start, duration in found] == [
+        (1000 + 4000 * n, 4000 if n < 4 else 300) for n in range(5)
+    ]
+    assert source == "an inference engine's steps (5 decode)"
 
 
 def test_marks_that_overlap_by_rounding_are_two_steps() -> None:
@@ -204,7 +212,7 @@ def test_marks_that_overlap_by_rounding_are_two_steps() -> None:
     for number in range(5):
         built.annotation(vllm(0, 4), at=10_000 * (number + 1), lasts=10_001)
         built.operator("aten::mm", at=10_000 * (number + 1) + 10, lasts=20)
-    assert len(steps_of(built)[0]) == 4
+    assert len(steps_of(built)[0]) == 5
 
 
 def test_steps_of_an_engine_hold_most_of_the_work() -> None:
@@ -222,10 +230,10 @@ def test_steps_of_an_engine_hold_most_of_the_work() -> None:
             ["step[EXTEND bs=1 toks=1025]", "step[DECODE bs=2]", "step[IDLE]", "step[MIXED bs=2 toks=9]", "step[IDLE]"],
             "prefill decode mixed",
         ),
-        ([f"[Executor] _forward_step {n}: {n} ctx reqs, 2 gen reqs" for n in range(4)], "decode mixed mixed"),
-        (["execute_9_context_1(sq9sk0sqsq81sqsk0)_generation_0(sq0sk0sqsq0sqsk0)"] * 4, "prefill prefill prefill"),
+        ([f"[Executor] _forward_step {n}: {n} ctx reqs, 2 gen reqs" for n in range(3)], "decode mixed mixed"),
+        (["execute_9_context_1(sq9sk0sqsq81sqsk0)_generation_0(sq0sk0sqsq0sqsk0)"] * 3, "prefill prefill prefill"),
         (
-            ["decode[bs=4 tok=4 d=1]", "prefill[bs=1 tok=64 ctx=0]", *["decode[bs=5 tok=5 d=1]"] * 2],
+            ["decode[bs=4 tok=4 d=1]", "prefill[bs=1 tok=64 ctx=0]", "decode[bs=5 tok=5 d=1]"],
             "decode prefill decode",
         ),
     ],
@@ -243,11 +251,11 @@ def test_engine_steps_in_each_other_and_on_other_threads_count_once() -> None:
         built.operator("aten::mm", at=100_000 * number + 6_000, lasts=2_000)
         for part in range(2):  # more marks than on the thread that works
             built.annotation(vllm(0, 1), at=100_000 * number + 20_000 * part, lasts=100, thread=99)
-    assert [start for _, start, _ in steps_of(built)[0]] == [100_000, 200_000, 300_000, 400_000]
+    assert [start for _, start, _ in steps_of(built)[0]] == [100_000, 200_000, 300_000, 400_000, 500_000]
 
 
 def test_marks_that_tell_of_too_few_steps_are_none() -> None:
-    assert steps_of(served(*[vllm(0, 4)] * 3)) == ([], None)
+    assert steps_of(served(*[vllm(0, 4)] * 2)) == ([], None)
 
 
 def test_the_profilers_own_marks_come_before_an_engines() -> None:

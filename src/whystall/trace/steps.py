@@ -42,6 +42,7 @@ _LEAST_WORK: Final = 0.5
 _ROUNDED_NS: Final = 1_000
 # An engine that has waited so many times as long as usual had no request: that is part of no step.
 _IDLE: Final = 10
+_WHOLE: Final = 0.9
 _OF_AN_ENGINE: Final = "an inference engine's steps"
 STEP_SCHEMA: Final = {"name": pl.String, "ts_ns": pl.Int64, "duration_ns": pl.Int64, "thread": pl.Int32}
 
@@ -97,8 +98,9 @@ def is_of_an_engine(steps_from: str | None) -> bool:
 def _of_an_engine(annotations: pl.DataFrame, work: Work | None) -> pl.DataFrame:
     """The steps of an inference engine, on the thread that its marks cover most; of steps in each other the outer ones.
 
-    Engines mark the forward pass alone: sampling and scheduling come after it. So a step lasts until the next begins,
-    and the last one, whose end nobody knows, is none. Where drafts are verified the marks between are parts of a step.
+    Engines mark the forward pass alone: sampling and scheduling come after it. So a step lasts until the next begins.
+    Of the last one only the mark is known, which may have been cut: a shorter one is none. Where drafts are verified
+    the marks between are parts of a step.
     """
     kinds = [engine_step(name) for name in distinct(annotations["name"])]
     if all(kind is None for kind in kinds):
@@ -112,11 +114,13 @@ def _of_an_engine(annotations: pl.DataFrame, work: Work | None) -> pl.DataFrame:
     ends = (own["ts_ns"] + own["duration_ns"]).cum_max().shift(1, fill_value=-_ROUNDED_NS)
     own = own.filter(own["ts_ns"] >= ends - _ROUNDED_NS)
     start = own["ts_ns"].to_numpy()
-    marked_ns = own["duration_ns"].to_numpy()[:-1]
-    between = np.diff(start) - marked_ns
-    usual = float(np.median(between)) if len(between) else 0.0
+    marked_ns = own["duration_ns"].to_numpy()
+    between = np.append(np.diff(start) - marked_ns[:-1], 0)
+    usual = float(np.median(between[:-1])) if len(between) > 1 else 0.0
     lasts = marked_ns + np.where(between > _IDLE * max(usual, 1), usual, between).astype(np.int64)
-    ended = own.head(len(own) - 1).with_columns(pl.Series("duration_ns", lasts, dtype=pl.Int64))
+    own = own.with_columns(pl.Series("duration_ns", lasts, dtype=pl.Int64))
+    is_whole = len(own) > 1 and marked_ns[-1] >= _WHOLE * float(np.median(marked_ns[:-1]))
+    ended = own if is_whole else own.head(len(own) - 1)
     did = ended.filter(pl.col("kind") != "idle")
     within = work is None or not len(did) or work.share_within(int(start[0]), int(start[-1])) >= _LEAST_WORK
     if len(did) < _LEAST_REPEATS or not within:
