@@ -21,10 +21,10 @@ _GRADIENT: Final = 0.37
 
 
 class Nothing(TorchDispatchMode):
-    """A mode that calls what it is told of."""
+    """A mode that runs each operator unchanged."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls it."""
+        """Runs the operator."""
         return function(*args, **(kwargs or {}))
 
 
@@ -36,17 +36,21 @@ def tensors(value: Any) -> list[Any]:
     return [found for one in inner for found in tensors(one)]
 
 
-def anew(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """A copy of a sample's arguments, with leaves of its own."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone().requires_grad_(value.requires_grad)
-    return type(value)(anew(one) for one in value) if isinstance(value, list | tuple) else value
+    return type(value)(copied(one) for one in value) if isinstance(value, list | tuple) else value
 
 
 def run(operator: Any, sample: Any, *, mode: bool) -> tuple[list[Any], set[str]]:
     """Outputs and gradients of one sample, and the names of the nodes that make the gradients."""
     torch.manual_seed(0)
-    given, args, named = anew(sample.input), anew(tuple(sample.args)), {k: anew(v) for k, v in sample.kwargs.items()}
+    given, args, named = (
+        copied(sample.input),
+        copied(tuple(sample.args)),
+        {k: copied(v) for k, v in sample.kwargs.items()},
+    )
     leaves = [one for one in tensors([given, args, named]) if one.requires_grad]
     with Nothing() if mode else contextlib.nullcontext():
         out = tensors(operator(given, *args, **named))

@@ -93,3 +93,10 @@ def test_a_job_with_a_process_group_of_its_own_is_ended(tmp_path: Path) -> None:
         assert launcher.poll() is None
     os.killpg(launcher.pid, signal.SIGTERM)
     assert launcher.wait(30) == -signal.SIGTERM
+
+
+def test_a_file_where_runs_go_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "whystall-runs").write_text("")
+    ended = run(tmp_path, "open('ran', 'w')", options="")
+    assert (ended.returncode, (tmp_path / "ran").exists()) == (2, False)
+    assert b"whystall-runs cannot be written" in ended.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.diagnosis.cases import found_in
 
+import whystall
 from whystall.testing import TraceBuilder, trace
 
 H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0}
@@ -42,3 +43,9 @@ def test_a_hole_in_which_an_engine_may_have_had_no_request_is_none() -> None:
 
 def test_prompts_that_take_longer_are_no_clock_that_drops() -> None:
     assert "device.throttled" not in found_in(engine(prefills=4))
+
+
+def test_a_wait_that_nothing_names_is_no_headline_of_python() -> None:
+    verdict = whystall.analyze(engine(hole_ns=300_000_000).load()).verdict
+    assert verdict.cause is None
+    assert not verdict.summary.startswith("Python holds up the step")

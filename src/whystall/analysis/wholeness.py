@@ -214,7 +214,7 @@ def _clocks_apart(trace: Trace) -> Gap | None:
     return Gap(
         ("launch_calls",) if count > _MOST * whole else (),
         f"{count:,} of {whole:,} device events begin before their launch, by up to {early.max() / 1e3:,.3g} us: the "
-        "clocks of host and device differ by at least that, and shorter waits between the two are not told",
+        "clocks of host and device differ by at least that, so shorter waits between the two are unknown",
     )
 
 

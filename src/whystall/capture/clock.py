@@ -1,7 +1,7 @@
 """The clocks as Python brought them.
 
-A job may replace the functions of ``time`` while it runs (``mock.patch``, freezegun), and counts on who asks the
-replacements. freezegun looks for the functions in all modules: here they are behind an object of their own.
+A job may replace the functions of ``time`` (``mock.patch``, freezegun), and may count the calls of its replacements.
+freezegun replaces these functions in every module; wrapped in ``partial`` it does not find them.
 """
 
 from __future__ import annotations

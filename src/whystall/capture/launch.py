@@ -162,7 +162,7 @@ def run_watched(
     return code
 
 
-# What ends a process that has no handler for it: the launcher would be gone, and the job go on.
+# Signals that end a process by default. Without a handler the launcher would end, and the job would go on alone.
 _HANDED_ON: Final = (
     *(getattr(signal, f"SIG{name}") for name in _NAMES if hasattr(signal, f"SIG{name}")),
     *(range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else ()),

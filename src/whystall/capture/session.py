@@ -201,7 +201,7 @@ class Session:
         self._stepless.make_room()
 
     def before_backward(self) -> None:
-        """What is looked at may not be able to go through a backward pass as it is."""
+        """Ends a look that would change the bits of gradients, before the backward pass begins."""
         if self._repeats.looking:
             self.faults.guard("repeated work", self._repeats.before_backward)()
 

@@ -68,18 +68,16 @@ class Analyze:
 
 def _with_verb(error: InputError, paths: Sequence[str]) -> InputError:
     """The error, or for a log of communication the verb that reads it."""
-    from whystall.fleet.logs import read_logs
+    from whystall.fleet.logs import is_trace, read_logs
 
-    if len(paths) != 1 or not Path(paths[0]).is_file():
+    path = Path(paths[0])
+    if len(paths) != 1 or not path.is_file() or is_trace(path):
         return error
     try:
-        found = read_logs([Path(paths[0])], {})
+        kind = read_logs([path], {})[0].format
     except InputError:
         return error
-    kind = found[0].format
-    if kind == "PyTorch traces":
-        return error
-    return InputError(f"{Path(paths[0]).name} is a log of {kind}, no trace: whystall ranks {inputs.shell_quote(paths)}")
+    return InputError(f"{path.name} is a log of {kind}, no trace: whystall ranks {inputs.shell_quote(paths)}")
 
 
 def _is_of(folder: Path, paths: list[str]) -> bool:

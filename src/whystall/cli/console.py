@@ -67,7 +67,7 @@ class Console:
 
 
 def _say(text: str) -> None:
-    """Says something on stderr; where that is closed nobody is there to be told."""
+    """Prints to stderr; does nothing if stderr is closed."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr)  # noqa: T201 - this is the one place that prints
 

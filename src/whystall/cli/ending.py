@@ -1,4 +1,4 @@
-"""How a process of ours ends where the job that it launched was ended by a signal: of the same signal.
+"""Ends this process by the signal that ended the job.
 
 A shell goes on with its loop after a program that handled Ctrl-C, and ends it after one that died of it.
 """
@@ -13,7 +13,7 @@ import sys
 from typing import Final
 
 SIGNALLED: Final = 128
-"""What a shell adds to a signal to make an exit code of it."""
+"""A shell's exit code for a process that a signal ended is this plus the signal's number."""
 
 
 def die_of(number: int) -> int:

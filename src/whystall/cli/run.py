@@ -143,8 +143,13 @@ def _folder(launch: Launch, options: Namespace) -> Path:
             return folder
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder.parent} cannot be written: {error.strerror}") from None
+        try:
             folder.mkdir()
         except FileExistsError:
+            if folder.is_symlink():  # a link to nothing counts as free, and is not
+                raise UsageError(f"{folder} is a link to nothing: remove it, or choose a folder with -o") from None
             continue
         except OSError as error:
             raise UsageError(f"{folder} cannot be written: {error.strerror}") from None

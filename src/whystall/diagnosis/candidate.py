@@ -325,7 +325,7 @@ def _on_all_ranks(worst: _Kind, others: list[_Kind]) -> _Kind:
     alike = len({one.detail for one in concerned}) == 1
     return replace(
         worst,
-        detail=worst.detail if alike else f"on rank {worst.ranks[0]}, and much the same on others, {worst.detail}",
+        detail=worst.detail if alike else f"{worst.detail} (rank {worst.ranks[0]}; other ranks are similar)",
         ranks=tuple(sorted({rank for one in concerned for rank in one.ranks})),
         confidence=min(one.confidence for one in concerned),
     )

@@ -43,7 +43,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     remedies: dict[str, Remedy] = {}
     """What to do about its kinds, where these differ; ``remedy`` is for all."""
     settings: dict[str, list[str]] = {}
-    """Per kind of remedy, and under ``any`` for all others, what a program sets that decides: the first that is there.
+    """Per kind of remedy, and under ``any`` for all others: the settings that cause it, the most telling first.
 
     Written as `whystall.run_folder.settings` reads them.
     """

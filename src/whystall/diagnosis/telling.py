@@ -35,7 +35,7 @@ _NO_ADVICE: Final = (
 )
 # What only counts once other causes are gone is told from this share on.
 NEXT_SHARE: Final = 0.05
-# So many lines that set what decides stand in front of those that take the time.
+# At most this many lines that set an option come before the lines that take the time.
 _MOST_SET: Final = 2
 
 
@@ -112,7 +112,7 @@ class Teller:
         return in_words_of(self.case.facts.trainer, cause.id, remedy)
 
     def _code(self, cause: Cause, candidate: Candidate) -> Code:
-        """The lines that cost most, behind those at which the program sets what decides."""
+        """The lines at which the program sets the deciding option, then the lines that cost most."""
         given = self.case.facts.settings
         first = next((name for name in cause.deciding(candidate.remedy) if name in given), None)
         return (

@@ -177,7 +177,10 @@ def _without_cause(
     # What costs time and has no name, or only perhaps one, is no health; what may be worth nothing is no headline.
     unsure = [one for one in diagnosis.findings if one.gain is not None and one.gain.expected >= speedup(LEAST_SHARE)]
     sure = [one for one in unsure if (one.gain or _NOTHING).floor > 1]
-    told = perturbed or max(sure, key=lambda one: (one.gain or _NOTHING).expected, default=None)
+    most = max(sure, key=lambda one: (one.gain or _NOTHING).expected, default=None)
+    if loss is not None and most is not None and (most.gain or _NOTHING).expected < speedup(_SMALL):
+        most = None  # a large loss that nobody named is the headline, not a small one that has a name
+    told = perturbed or most
     looked = f"no cause that was looked for is worth {percent(least)} of a step"
     basis = " ".join(filter(None, [str(hot[0]) if hot else "", gap, measured.summary]))
     if told is not None:

@@ -106,7 +106,7 @@ def bar_of(device: Device, *, watched: bool = False) -> Bar:
 
 
 def bars_beside(device: Device) -> tuple[Bar, ...]:
-    """What the mean of a device's steps hides: kinds of an engine's steps, or a usual and a slow step."""
+    """Bars beside the mean: one per kind of an engine's steps, or a usual and a slow step if steps differ."""
     if is_of_an_engine(device.steps_from):
         kinds = _bars_by_kind(device)
         return kinds if len(kinds) > 1 else ()

@@ -1,4 +1,4 @@
-"""Where a user's program sets what decides: options of loops that libraries run, read from its source.
+"""Finds where a user's program sets an option that causes a finding. It parses the program's source.
 
 Samples stop at a framework's door (``trainer.train()``). The line to change is where the option is given. A setting is
 written as the causes' entries name it:
@@ -33,7 +33,7 @@ _LACKING: Final = re.compile(r"(?P<called>\w+)\(-(?P<keyword>\w+)\)")
 
 
 class _Given(NamedTuple):
-    """What a program sets at a line: the names that settings have for it, and the text to show."""
+    """An option that a program sets: its line, the text to show, and the names of the settings that it matches."""
 
     line: int
     text: str
@@ -43,7 +43,7 @@ class _Given(NamedTuple):
 def settings_of(folder: Path, samples: Iterable[Path], wanted: Iterable[str]) -> list[SettingAt]:
     """The wanted settings in the user's files that ran, which are those that samples name.
 
-    Files are looked for below ``folder``, where the job was started. What cannot be read is left out.
+    ``folder`` is where the job was started. Files that cannot be read are left out.
     """
     asked = tuple(wanted)
     found: list[SettingAt] = []
@@ -74,7 +74,7 @@ def settings_in(text: str, file: str, wanted: Iterable[str]) -> list[SettingAt]:
 
 
 def _given(node: ast.AST, asked: frozenset[str]) -> list[_Given]:
-    """What a node sets."""
+    """The options that a node sets."""
     match node:
         case ast.Call():
             return _by_call(node, asked)
@@ -97,7 +97,7 @@ def _by_call(call: ast.Call, asked: frozenset[str]) -> list[_Given]:
     if called is None:
         return out
     lacking = (found for one in asked if (found := _LACKING.fullmatch(one)) and found["called"] == called)
-    # What stands in **options is not known.
+    # The keywords in **options are not known.
     without = {found[0] for found in lacking if None not in keywords and found["keyword"] not in keywords}
     out.append(_Given(call.lineno, f"{called}(…)", frozenset({f"{called}()", *without})))
     options = [
@@ -116,7 +116,7 @@ def _option(name: str, value: ast.expr, called: str | None = None) -> _Given:
 
 
 def _literals(value: ast.expr) -> list[str]:
-    """What a value may be, as far as it is written down."""
+    """The literals that a value may have."""
     match value:
         case ast.Constant(value=str(text)):
             return [json.dumps(text)]

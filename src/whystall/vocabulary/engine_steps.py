@@ -1,4 +1,4 @@
-"""Steps of inference engines by their names: what an engine's step did."""
+"""Kinds of an inference engine's steps, by the names of their annotations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EngineStep = Literal["prefill", "decode", "mixed", "verify", "idle"]
 
 @lru_cache(1 << 14)
 def engine_step(name: str) -> EngineStep | None:
-    """What the engine's step of this name did; ``None`` for every other name.
+    """The kind of the engine step with this name; ``None`` if it names no engine step.
 
     >>> engine_step("execute_context_2(311)_generation_4(4)"), engine_step("step[DECODE bs=32]")
     ('mixed', 'decode')

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from whystall.fleet.logs.read import is_operation_log, read_logs
 from whystall.fleet.logs.results import Behind, CommLog, CommRow, Missing, RankWait
+from whystall.fleet.logs.traces import is_trace
 
-__all__ = ["Behind", "CommLog", "CommRow", "Missing", "RankWait", "is_operation_log", "read_logs"]
+__all__ = ["Behind", "CommLog", "CommRow", "Missing", "RankWait", "is_operation_log", "is_trace", "read_logs"]

@@ -74,13 +74,13 @@ _PARTS: Final = ("forward", "backward", "optimizer")
 _WAITS: Final = re.compile(
     r"(^|[.: ])(sched_yield|acquire_read|_process_input_queue|recv\w*|poll|select|get|wait|sleep)\b"
 )
-_MOSTLY_WAITS: Final = 0.5
-_SOME_STEPS: Final = 3.0
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
 _OF_A_LINE: Final = CAUSE.threshold("of_a_line")
 _OF_A_FUNCTION: Final = CAUSE.threshold("of_a_function")
 _LONG_CALL_NS: Final = CAUSE.threshold("long_call_ns")
 _SLOWED_BY_PROFILER: Final = CAUSE.threshold("slowed_by_profiler")
+_MOSTLY_WAITS: Final = CAUSE.threshold("mostly_waits")
+_IDLE_STEPS: Final = CAUSE.threshold("idle_steps")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -92,9 +92,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _at_work(case: Case, rank: RankCase, nodes: Mask) -> Mask:
-    """Long Python without what an inference engine may have waited in for requests, or for its other processes.
+    """Long Python, without the stretches in which an inference engine may wait for requests or for other processes.
 
-    Those are stretches longer than some usual steps, and all of them where a waiting function takes most of them.
+    An engine may wait if a stretch lasts several usual steps, or if a waiting function takes most of the time.
     """
     if not is_of_an_engine(rank.trace.steps_from) or not nodes.any():
         return nodes
@@ -102,7 +102,7 @@ def _at_work(case: Case, rank: RankCase, nodes: Mask) -> Mask:
     if work is not None and work.share >= _MOSTLY_WAITS and _WAITS.search(work.function):
         return np.zeros_like(nodes)
     usual = float(np.median(rank.trace.steps["duration_ns"].to_numpy()))
-    return nodes & (soft_stretch_ns(case, rank) <= _SOME_STEPS * usual)
+    return nodes & (soft_stretch_ns(case, rank) <= _IDLE_STEPS * usual)
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
