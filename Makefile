@@ -25,7 +25,7 @@ CHECKED := src tests examples benchmarks docs
 
 has_torch = $(1) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null
 
-.PHONY: help demo test unit compat lint format types contracts docs screenshot sanitize bench metamorphic accuracy models clean
+.PHONY: help demo test unit compat lint format types contracts docs screenshot sanitize bench metamorphic fuzz accuracy models clean
 
 help:
 	@echo 'make demo        watch a small GPT train on the CPU, say where its time went, write the report'
@@ -39,6 +39,7 @@ help:
 	@echo 'make bench       measure reading and analysing'
 	@echo 'make accuracy    judge the diagnosis on jobs whose truth is known, beside TraceML'
 	@echo 'make metamorphic the same recordings in every other form must say the same: some minutes'
+	@echo 'make fuzz        2,000 damaged inputs of each kind, another day by WHYSTALL_FUZZ_DAY: an hour'
 	@echo 'make compat      capture and adapters against other versions of torch (large downloads)'
 	@echo 'make models      count some forty Transformers architectures, beside what peers say'
 	@echo 'make clean       remove what the targets built'
@@ -113,21 +114,20 @@ format: $(VENV)/.tools
 # What needs no running job and no browser: for the minutes between two changes.
 UNIT := tests/analysis tests/cost tests/diagnosis tests/hardware tests/memory tests/native tests/replay tests/report tests/trace tests/view \
 	tests/test_causes_pages.py tests/test_house.py
-# What watches or times jobs comes last: two at a time, and what fails so is asked again with the cores for itself (exit
-# status 1: some tests failed; after any other nothing is known of the rest).
-ALONE := tests/capture tests/cli/test_attach.py tests/deepspeed tests/integrations tests/model/test_stopwatch.py tests/probe tests/verify \
+# What watches jobs comes last, two at a time; what compares their times (marked `alone`) has the cores for itself.
+WATCHED := tests/capture tests/cli/test_attach.py tests/deepspeed tests/integrations tests/model/test_stopwatch.py tests/probe tests/verify \
 	tests/foreign_package
 test: lint .venv-frameworks/.ready
-	$(BIN)/python -m pytest -n auto -m 'not browser' $(ALONE:%=--ignore=%) $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -m browser $(ALONE:%=--ignore=%) $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -n 2 $(ALONE) $(PYTEST_ARGS) || { [ $$? = 1 ] && \
-		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ALONE) $(PYTEST_ARGS); }
+	$(BIN)/python -m pytest -n auto -m 'not browser and not alone' $(WATCHED:%=--ignore=%) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 -m browser $(WATCHED:%=--ignore=%) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 -m 'not alone' $(WATCHED) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m alone tests $(PYTEST_ARGS)
 
 unit: $(VENV)/.whystall
 	$(BIN)/python -m pytest -q -n auto -m 'not browser' $(UNIT) $(PYTEST_ARGS)
 
 # Capture against the torch versions that users have, each in an environment of its own: CUDA builds of some gigabytes, so that
-# this is no part of `make test`. docs/how-to/watch.md says what was run when.
+# this is no part of `make test`. docs/reference/watching.md says what was run when.
 COMPAT ?= 2.4.1 2.8.0 2.15.0
 COMPAT_TESTS := tests/capture
 compat: $(VENV)/.whystall
@@ -187,6 +187,10 @@ bench: $(VENV)/.whystall .venv-peers/.ready
 # Every disguise on every recorded trace and every quick simulated job: some minutes.
 metamorphic: $(VENV)/.whystall
 	WHYSTALL_METAMORPHIC=all $(BIN)/python -m pytest -q -n auto tests/diagnosis/test_metamorphic.py $(PYTEST_ARGS)
+
+# Nightly: five times the cases of `make test`.
+fuzz: $(VENV)/.whystall
+	WHYSTALL_FUZZ_CASES=$${WHYSTALL_FUZZ_CASES-2000} $(BIN)/python -m pytest -q -n auto tests/fuzz tests/native $(PYTEST_ARGS)
 
 ACCURACY_ARGS ?=
 accuracy: $(VENV)/.whystall .venv-traceml/.ready

@@ -119,7 +119,7 @@ def page(rule: Rule, example: dict[str, Any] | None) -> str:
         language = "sh" if cause.patch.startswith("numactl") else language
         lines += ["", f"```{language}", cause.patch, "```"]
     if cause.risk is not None:
-        lines += ["", f"What it risks: {cause.risk}"]
+        lines += ["", f"Risk: {cause.risk}"]
     shown = " By the mean step: it happens now and then, and no median shows it." if cause.episodic else ""
     lines += ["", "## How to see that it worked", "", f"{cause.proof[0].upper()}{cause.proof[1:]}.{shown}", ""]
     lines += [f"`whystall verify --finding {cause.id} --before 'COMMAND' --after 'COMMAND'` measures the gain.", ""]

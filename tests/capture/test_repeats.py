@@ -14,6 +14,7 @@ from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sums import sum_of
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.alone
 SECOND = 1_000_000_000
 pytestmark = pytest.mark.usefixtures("steps_that_take_no_time")
 

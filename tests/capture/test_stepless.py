@@ -13,6 +13,7 @@ from whystall.capture.config import CaptureConfig
 from whystall.capture.stepless import SteplessWindow
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture

@@ -82,6 +82,7 @@ def step() -> None:
     time.sleep(0.0005)  # the line behind it, which gives the lock up
 
 
+@pytest.mark.alone
 def test_short_python_is_found_where_it_is_and_not_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine tenths of the time goes by in a function whose stretches are shorter than the usual interval."""
     written: list[dict[str, Any]] = []

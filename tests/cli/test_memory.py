@@ -29,7 +29,7 @@ def test_the_peak_and_its_holders_are_told(cli: Cli, tmp_path: Path) -> None:
     assert second.strip() == "63.2 % of it activations."
     assert "model.py:40 forward       activations  12.0 MiB  31.6 %      1" in outcome.out
     assert "optimizer state   8.00 MiB  21.1 %            4" in outcome.out
-    assert "is in no snapshot" in outcome.out
+    assert "Snapshots leave out memory" in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 100
     assert outcome.err.splitlines()[-1].startswith("next: whystall memory")
 
@@ -92,7 +92,7 @@ def test_the_size_of_the_device_tells_what_lies_outside_torch(cli: Cli, tmp_path
 
     plain, sized = cli("memory", path).out, cli("memory", path, "--device-memory", f"{reserved + 35}MiB").out
 
-    assert "--device-memory SIZE tells how much it was" in plain
+    assert "--device-memory SIZE shows how much that was" in plain
     assert "outside torch's allocator: CUDA" not in plain
     told = " ".join(sized.split())
     assert "30.0 MiB lay outside torch's allocator: CUDA's context, libraries' workspaces, NCCL's buffers" in told

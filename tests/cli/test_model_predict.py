@@ -95,7 +95,7 @@ def test_what_to_compute_again(cli: Cli) -> None:
 
     assert again["peak_bytes"] == row["peak_bytes"] < found["peak_bytes"]
     text = cli(*target, "--remedies").out
-    assert "What to compute again instead of keeping" in text
+    assert "Recompute instead of keeping" in text
     assert row["module"] in text
 
 
@@ -142,7 +142,7 @@ def test_a_prediction_and_a_table_of_options_are_pages_too(cli: Cli, tmp_path: P
     assert "held at the peak of" in page.read_text()
     assert plain.read_text().startswith("factories.py:square: a training step on a CPU holds")
     assert cli(*predict, "--devices", "NVIDIA H100 80GB HBM3", "-o", str(options)).code == 0
-    assert "one device if not told otherwise" in options.read_text()
+    assert "one device by default" in options.read_text()
     again = cli(*predict, "-o", str(page))
     assert (again.code, "exists" in again.err) == (2, True)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 from tests.fuzz.databases import built, damaged, rewritten
+from tests.fuzz.seeds import seeds
 
 from whystall.errors import InputError
 from whystall.trace.load import load_traces
@@ -47,7 +48,7 @@ def accounted(traces: list[Trace]) -> int:
 
 def test_every_row_is_an_event_or_is_counted(tmp_path: Path) -> None:
     originals, path, read = built(), tmp_path / "case.sqlite", 0
-    for seed in range(CASES):
+    for seed in seeds(CASES):
         random = Random(seed)  # noqa: S311 - reproducible on purpose
         path.write_bytes(rewritten(random.choice(originals), random))
         try:

@@ -1,13 +1,11 @@
 """Thousands of damaged traces end in a report that adds up, or in one plain sentence.
 
-``WHYSTALL_FUZZ_CASES`` sets how many (`.ci/run` asks for more). A failure names its seed: ``python -m
-tests.fuzz.worker SEED 1 [FOLDER]``, with ``--nsys``, ``--rocpd`` or another format, runs that case
-alone.
+A failure names its seed: ``python -m tests.fuzz.worker SEED 1 [FOLDER]``, with ``--nsys``, ``--rocpd`` or another
+format, runs that case alone.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -16,14 +14,14 @@ from pathlib import Path
 import pytest
 from tests.conftest import TRACES
 from tests.fuzz.mutations import bases, built, damaged
+from tests.fuzz.seeds import CASES, FIRST
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "800"))
 _HEALTHY_S = 3600  # the worker ends a case that hangs; this ends a worker that does
 
 
 def run_cases(first: int, count: int, traces: Path | None, *options: str) -> str:
-    command = [sys.executable, "-m", "tests.fuzz.worker", *options, str(first), str(count)]
+    command = [sys.executable, "-m", "tests.fuzz.worker", *options, str(FIRST + first), str(count)]
     worker = subprocess.run(
         command + ([str(traces)] if traces is not None else []),
         cwd=ROOT,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.mutations import damaged
+from tests.fuzz.seeds import CASES, seeds
 
 from whystall.cli import main
 from whystall.errors import WhystallError
@@ -18,7 +19,6 @@ from whystall.trace.samples import read_samples
 
 HERE = Path(__file__).parent / "run"
 SHARED = Path(__file__).parents[3] / "shared"
-CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "300"))
 SAMPLES, RANK, RUN = "rank0.samples.jsonl", "rank0.run.json", "run.json"
 MORE_LINES = (
     '{"at_unix_ns":1795876443804870120,"step":46,"cpu_ticks":[515784,398],'
@@ -108,7 +108,7 @@ def test_any_run_folder_is_read_or_refused(name: str, tmp_path: Path, capsys: py
     originals = [(HERE / name).read_bytes()] if (HERE / name).exists() else [EXPERIMENTS.encode()]
     if name == SAMPLES:
         originals.append(originals[0] + MORE_LINES.encode())
-    for seed in range(CASES // 6):
+    for seed in seeds(CASES // 6):
         (folder / name).write_bytes(damaged(seed, originals))
         assert outcomes(folder, capsys) == [], seed
 
@@ -116,7 +116,7 @@ def test_any_run_folder_is_read_or_refused(name: str, tmp_path: Path, capsys: py
 def test_any_samples_are_read_or_refused_by_themselves(tmp_path: Path) -> None:
     path, originals = tmp_path / SAMPLES, [(HERE / SAMPLES).read_bytes() + MORE_LINES.encode()]
     read = 0
-    for seed in range(CASES):
+    for seed in seeds(CASES):
         path.write_bytes(damaged(seed, originals))
         for look in (lambda: read_samples(path), Followed(path).look):
             try:
@@ -137,7 +137,7 @@ def logs() -> list[Path]:
 @pytest.mark.skipif(not logs(), reason="no logs beside the repository")
 def test_any_log_is_read_or_refused(tmp_path: Path) -> None:
     path, originals = tmp_path / "job.log", [log.read_bytes() for log in logs()]
-    for seed in range(CASES):
+    for seed in seeds(CASES):
         path.write_bytes(damaged(seed, originals))
         try:
             read_logs([path], {None: 8})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.fuzz.seeds import CASES, seeds
 from tests.memory.program import MIB, forward, training
 from tests.native.test_snapshot import mutated
 
@@ -23,7 +23,6 @@ from whystall.memory.results import MemoryReport
 from whystall.report.document import as_text
 from whystall.report.memory_text import memory_document
 
-CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "300"))
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1, 511, 1 << 31, 1 << 44, 1 << 62, (1 << 63) - 1, 1 << 63, -(1 << 63), 1 << 200, 0.5,
     float("nan"), float("inf"), -1e300, "", "alloc", "\ud800", "\x1b[2J", [], {}, (), [[]],
@@ -85,7 +84,7 @@ def check(report: MemoryReport) -> None:
 def test_any_snapshot_is_told_or_refused(tmp_path: Path, made: Callable[[Random, list[dict[str, Any]]], bytes]) -> None:
     values, path, told = originals(), tmp_path / "case.pickle", 0
     refused: list[str] = []
-    for seed in range(CASES):
+    for seed in seeds(CASES):
         path.write_bytes(made(Random(seed), values))  # noqa: S311 - reproducible on purpose
         try:
             report = explain(read_snapshot(path))

@@ -10,12 +10,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.fuzz.seeds import CASES, seeds
 
 from whystall._native import SnapshotReader
 from whystall.errors import InputError
 from whystall.fleet.plain_pickle import loads
 
-CASES = int(os.environ.get("WHYSTALL_FUZZ_CASES", "400"))
 FRAMES = [{"name": f"f{at}", "filename": "a.py", "line": at} for at in range(3)]
 EVENTS = [
     {"action": ("alloc", "free_requested", "free_completed")[at % 3], "addr": 1 << 40 | at // 3, "size": 512 * at,
@@ -270,7 +270,7 @@ def mutated(data: bytes, random: Random) -> bytes:
 def test_damaged_pickles_are_read_as_python_reads_them_or_not_at_all() -> None:
     """Whatever both take for a snapshot, both take for the same one."""
     both = apart = 0
-    for seed in range(CASES * 5):
+    for seed in seeds(CASES * 5):
         random = Random(seed)  # noqa: S311 - reproducible on purpose
         data = mutated(pickle.dumps(SNAPSHOT, random.choice((2, 4))), random)
         reader = read(data, random.choice((1 << 20, 13)))

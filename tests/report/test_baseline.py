@@ -212,7 +212,7 @@ def test_what_is_printed_of_a_saved_baseline(runs: list[Report]) -> None:
     base = msgspec.structs.replace(baseline_of(runs[:1]), runs=of_lengths([1.0, 1.02, 0.98, 1.0]))
     text = saved_text(base)
     assert "4 runs, median step 98.0 ms to 102 ms: runs of the same job differ by 1.6 %" in text
-    assert "save several runs of it" in saved_text(baseline_of(runs[:1]))
+    assert "save several runs before" in saved_text(baseline_of(runs[:1]))
     told = json.loads(saved_json(base))
     assert (told["schema"], told["noise"]["runs"], len(told["runs"])) == ("whystall.baseline-noise/1", 4, 4)
     assert json.loads(saved_json(baseline_of(runs[:1])))["noise"] is None

@@ -91,6 +91,7 @@ def outcomes(job: Path) -> dict[str, Any]:
         ("logging", "episodic.logging", "logging holds the step up"),
     ],
 )
+@pytest.mark.alone
 def test_what_was_found_is_tried_and_its_gain_is_the_one_that_was_measured(
     job: Path, fault: str, cause: str, tells: str
 ) -> None:
@@ -116,6 +117,7 @@ def test_what_was_found_is_tried_and_its_gain_is_the_one_that_was_measured(
     assert (again.findings, again.experiments) == (report.findings, report.experiments)
 
 
+@pytest.mark.alone
 def test_experiments_that_are_asked_for_by_name(job: Path) -> None:
     command = [sys.executable, str(job), "threads", str(job.parent / "marks")]
     gc, threads = run_experiments(command, [], names=("threads", "gc"))

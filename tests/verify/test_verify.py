@@ -38,6 +38,7 @@ def script(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.alone
 def test_a_pause_that_is_removed_is_proven_and_recorded(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(
         [
@@ -102,6 +103,7 @@ def test_what_cannot_be_verified_is_a_usage_error(words: list[str]) -> None:
     assert main(["verify", *words]) == 2
 
 
+@pytest.mark.alone
 def test_functions_of_one_process() -> None:
     proof = prove_calls(lambda: sum(range(200_000)), lambda: sum(range(1_000)), pairs=4, repeats=3)
     assert proof.measured_by == "calls"
@@ -161,6 +163,7 @@ for step in range(40):
 """
 
 
+@pytest.mark.alone
 def test_what_happens_now_and_then_is_proven_by_the_mean_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

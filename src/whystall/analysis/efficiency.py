@@ -164,7 +164,7 @@ def _why_unknown(total: int, *, rated: bool, several: bool, named: str | None, p
     if not total:
         return "no operator with FLOPs had its shapes recorded (record_shapes=True)"
     if several:
-        return "the file holds several devices and the work is not told apart between them"
+        return "the file holds several devices and does not say which of them did which work"
     if peak is None:
         return f"no peak is known for {named!r}" if named else "the trace does not name the device"
     return None if rated else "the table of accelerators has no peak for a dtype that was used"

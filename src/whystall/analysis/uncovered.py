@@ -19,7 +19,7 @@ from whystall.trace.model import Trace
 NO_OPERATOR: Final = "no operator launched it, or its launch is not in the file"
 NO_SHAPES: Final = "its shapes were not recorded (record_shapes=True)"
 NO_FORMULA: Final = "whystall has no formula for it (whystall.cost.register adds one)"
-NO_ARGUMENTS: Final = "what was recorded of its arguments does not tell its work"
+NO_ARGUMENTS: Final = "its recorded arguments do not determine its work"
 NO_WORK: Final = "it moves or starts data without a cost of its own"
 _MOST_ROWS: Final = 100
 

@@ -158,8 +158,8 @@ def _thinned_operators(trace: Trace) -> Gap | None:
     return Gap(
         ("operators", "shapes", "forward_backward_links"),
         f"most operators were left out: of the events that the profiler numbered some {kept:.0%} are in the file, and "
-        f"{outside:,} of {count:,} launches lie in no operator; what the host did and what work the kernels did is not "
-        "told from what is left",
+        f"{outside:,} of {count:,} launches lie in no operator; the host's activity and the kernels' work are not "
+        f"derived from the rest",
     )
 
 

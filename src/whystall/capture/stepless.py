@@ -22,11 +22,11 @@ from whystall.run_folder.layout import rank_files, staged_description
 
 NO_STEPS: Final = (
     "no step was seen (no optimizer step, no forward pass of a module, no data loader): a moment of the job was "
-    "recorded by the clock, and what is said is of that"
+    "recorded by the clock, and the report is about that moment"
 )
 NO_MORE_STEPS: Final = (
-    "after the first {steps} no step was seen any more (steps were told by {source}; an evaluation and a CUDA graph "
-    "that is replayed show none): a moment of the job was recorded by the clock, and what is said is of that"
+    "after the first {steps} no further step was seen (steps were recognised by {source}; evaluations and replayed "
+    "CUDA graphs show none): a moment of the job was recorded by the clock, and the report is about that moment"
 )
 _AFTER_S: Final = 6.0
 _USUAL_STEPS: Final = 20

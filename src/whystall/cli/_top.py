@@ -17,7 +17,7 @@ USAGE = "usage: whystall [-h] [--version] VERB ..."
 _HEAD = f"""\
 {USAGE}
 
-Tells why a deep-learning job is slow, from PyTorch traces.
+Explains why a deep-learning job is slow, from PyTorch traces.
 
 positional arguments:
   VERB

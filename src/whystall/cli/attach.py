@@ -35,8 +35,8 @@ class Attach:
             "--window",
             type=float,
             metavar="S",
-            help="instead have torch's own profiler record so many seconds in it, and report on them: of a job that "
-            "was started with KINETO_USE_DAEMON=1",
+            help="instead, let torch's own profiler record this many seconds in the job and report on them; the job "
+            "must have been started with KINETO_USE_DAEMON=1",
         )
         parser.add_argument("-o", "--output", metavar="DIR", help="where the window's trace goes (attached-PID)")
 

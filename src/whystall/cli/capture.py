@@ -27,7 +27,7 @@ class Capture:
         """Declares the verb's arguments."""
         parser.add_argument("run_folder", metavar="RUN", help="the folder of a run that goes on")
         parser.add_argument(
-            "--within", type=float, default=120.0, metavar="S", help="give up after so many seconds (120)"
+            "--within", type=float, default=120.0, metavar="S", help="give up after this many seconds (120)"
         )
 
     def run(self, options: Namespace, console: Console) -> int:

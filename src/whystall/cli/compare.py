@@ -55,7 +55,7 @@ class Compare:
             action="append",
             default=[],
             metavar=("BASE", "CANDIDATE"),
-            help="a further run of each: two runs of the same code differ, and only further pairs tell by how much",
+            help="a further run of each: two runs of the same code differ, and only further pairs show by how much",
         )
         baselines.add_arguments(parser)
         inputs.add_reading(parser)

@@ -74,10 +74,10 @@ def _page(rule: Rule, width: int) -> str:
         ("What it is", cause.meaning),
         ("How it is measured", cause.measured),
         ("Where it is found", found_in(rule) or f"no rule looks for it yet: {cause.unseen}"),
-        ("What it decides by", "\n".join(decides) or None),
+        ("Thresholds", "\n".join(decides) or None),
         ("What to do", cause.remedy),
         ("The change", cause.patch),
-        ("What it risks", cause.risk),
+        ("Risk", cause.risk),
         ("It worked when", cause.proof),
         ("Which step shows it", "the mean: it happens now and then" if cause.episodic else None),
     ]

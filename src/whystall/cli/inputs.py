@@ -43,7 +43,7 @@ def add_reading(parser: ArgumentParser) -> None:
     """Declares the options of every verb that reads traces."""
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of parsed traces")
     parser.add_argument(
-        "--no-limits", action="store_true", help="read a packed file of a trusted source whatever it unpacks to"
+        "--no-limits", action="store_true", help="read a packed file of a trusted source at any unpacked size"
     )
     parser.add_argument(
         "--kernel-classes",

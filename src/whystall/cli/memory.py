@@ -46,7 +46,7 @@ class Memory:
         )
         parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
         parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of parsed traces")
-        parser.add_argument("--no-limits", action="store_true", help="read a packed file whatever it unpacks to")
+        parser.add_argument("--no-limits", action="store_true", help="read a packed file at any unpacked size")
         output.add_output(parser)
 
     def run(self, options: Namespace, console: Console) -> int:

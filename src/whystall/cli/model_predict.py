@@ -78,8 +78,8 @@ def _add_sharing(group: _ArgumentGroup) -> None:
     group.add_argument(
         "--fsdp",
         metavar="KEY=VALUE,…",
-        help="of --strategy fsdp2: wrap=model (one unit), reshard=no, param=bf16, reduce=fp32, "
-        "shard=8 (HSDP: over so many ranks)",
+        help="with --strategy fsdp2: wrap=model (one unit), reshard=no, param=bf16, reduce=fp32, "
+        "shard=8 (HSDP: ranks per shard group)",
     )
     for kind, what in PARALLEL.items():
         group.add_argument(f"--{kind}-parallel", metavar="N", help=what)
@@ -88,7 +88,7 @@ def _add_sharing(group: _ArgumentGroup) -> None:
         action="store_true",
         help="what tensor parallelism leaves whole is split along the sequence",
     )
-    group.add_argument("--micro-batches", metavar="N", help="of a pipeline, for one step (default: as many as stages)")
+    group.add_argument("--micro-batches", metavar="N", help="micro-batches of a pipeline step (default: one per stage)")
 
 
 def _add_questions(group: _ArgumentGroup) -> None:

@@ -53,7 +53,7 @@ def format_of(path: Path) -> str:
     format_ = registry.format_of(path.name)
     if format_ is None:
         endings = ", ".join(one.suffixes[0] for one in registry.REPORT_FORMATS if one.suffixes)
-        raise UsageError(f"cannot tell a format from {path}: end it in one of {endings}")
+        raise UsageError(f"the name {path} does not imply a format: end it in one of {endings}")
     return format_
 
 
@@ -70,7 +70,7 @@ def targets(options: Namespace) -> list[Path]:
     paths = [Path(name) for name in options.output]
     for path in paths:
         if path.suffix not in _SUFFIXES:
-            raise UsageError(f"cannot tell a format from {path}: end it in one of {', '.join(_SUFFIXES)}")
+            raise UsageError(f"no format is known for the name {path}: end it in one of {', '.join(_SUFFIXES)}")
         check_free(path, force=options.force)
     return paths
 

@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument("--batch", metavar="N", help="samples a batch, for a data set (32)")
     group.add_argument("--step", metavar="50ms", help="how long a training step takes: says how long it would wait")
-    group.add_argument("--max-workers", metavar="N", help="predict up to so many (twice the cores, at least 4)")
+    group.add_argument("--max-workers", metavar="N", help="predict up to this many (twice the cores, at least 4)")
 
 
 def run(options: Namespace, console: Console, seconds: float) -> int:

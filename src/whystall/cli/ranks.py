@@ -53,7 +53,7 @@ class Ranks:
         sizes = group_sizes(options.group_size)
         if any(is_operation_log(path) for path in paths):
             if len(paths) > 1:
-                raise UsageError("an operation log is told alone: give one Parquet file, or other logs")
+                raise UsageError("an operation log is read alone: give one Parquet file, or other logs")
             return _slowdowns(options, console)
         found = read_logs(paths, sizes)
         if options.json:
@@ -63,7 +63,7 @@ class Ranks:
 
             console.result(render_logs(found).rstrip("\n"))
         if any(one.format == "PyTorch traces" for one in found):
-            console.next(f"whystall analyze {shlex.join(options.logs)}, which tells why")
+            console.next(f"whystall analyze {shlex.join(options.logs)}, which explains why")
         else:
             console.next("whystall probe comm, what this machine's own links do")
         return 0

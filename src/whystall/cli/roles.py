@@ -30,7 +30,7 @@ class Roles:
             "sources",
             nargs="+",
             metavar="[ROLE=]PATH",
-            help="runs or traces of the processes of a role; without ROLE= the marks in a trace tell the roles apart",
+            help="runs or traces of the processes of a role; without ROLE= the marks in a trace separate the roles",
         )
         parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
         parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of parsed traces")

@@ -62,7 +62,7 @@ class Threshold:
         if comparison.incomparable:
             return f"not comparable: {comparison.incomparable[0]}"
         if self.what == _STEP and comparison.speedup_low is None:
-            return "too few steps to tell a change from noise"
+            return "too few steps to distinguish a change from noise"
         return None
 
     def _is_uncounted(self, comparison: Comparison) -> str | None:
@@ -70,7 +70,7 @@ class Threshold:
             return None
         if comparison.counts and comparison.incomparable:
             return f"not comparable: {comparison.incomparable[0]}"
-        return "counts need steps in both recordings, and as many ranks"
+        return "counts need steps and the same number of ranks in both recordings"
 
     def _compared(self, comparison: Comparison) -> tuple[int | None, int | None, bool]:
         """Both sides' value, and whether they differ beyond noise."""

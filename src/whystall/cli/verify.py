@@ -51,7 +51,7 @@ class Verify:
         parser.add_argument(
             "--tolerance", type=float, default=0.01, metavar="SHARE", help="how far losses may differ (0.01)"
         )
-        parser.add_argument("--timeout", type=float, metavar="S", help="give up on a run after so many seconds")
+        parser.add_argument("--timeout", type=float, metavar="S", help="give up on a run after this many seconds")
         parser.add_argument("--json", action="store_true", help="print as JSON (schema whystall.proof/1)")
         parser.add_argument(
             "--no-record", action="store_true", help="do not remember the outcome for later predictions"

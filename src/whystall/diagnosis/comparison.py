@@ -210,7 +210,7 @@ def _warnings(base: Recorded, candidate: Recorded, before: Side, after: Side) ->
     if before.measured_by != after.measured_by:
         out.append(f"one side is measured by {before.measured_by}, the other by {after.measured_by}")
     if 0 < min(before.steps, after.steps) < FEWEST_STEPS:
-        out.append("too few steps to tell a change from noise")
+        out.append("too few steps to distinguish a change from noise")
     for report, which in ((base, "base"), (candidate, "candidate")):
         if not any(device.kind != "cpu" for device in report.devices) and other_cores(report) >= _MANY_CORES:
             out.append(f"other programs used {other_cores(report):.1f} cores of the machine beside the {which}")
@@ -265,11 +265,11 @@ def _what_is_needed(comparison: Comparison) -> str:
         of, seen = comparison.candidate.runs, comparison.noise
         return (
             f"; {seen.runs} runs of the baseline differ by {seen.spread * 100:.2g} % (standard deviation), beside "
-            f"which {of} run{'s' * (of > 1)} of the candidate tell{'s' * (of == 1)} no change below {least:.2g} %"
+            f"which {of} run{'s' * (of > 1)} of the candidate show{'s' * (of == 1)} no change below {least:.2g} %"
         )
     return (
-        f"; one run of each tells no change below {least:.0f} % from what two runs of the same code differ by: "
-        "give further pairs of runs (--again)"
+        f"; two runs of the same code differ, and one run of each shows no change below {least:.0f} %: give further "
+        f"pairs of runs (--again)"
     )
 
 

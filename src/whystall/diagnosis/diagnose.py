@@ -124,7 +124,7 @@ def _blocking(case: Case) -> tuple[list[Blocking], list[str]]:
     try:
         return blocking(case), []
     except Exception as error:  # noqa: BLE001 - findings are worth saying without it
-        return [], [f"what communication holds up could not be told ({type(error).__name__}: {error})"]
+        return [], [f"the cost of communication could not be replayed ({type(error).__name__}: {error})"]
 
 
 def _hot(case: Case) -> tuple[list[HotSpot], str, list[str]]:

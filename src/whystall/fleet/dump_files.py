@@ -46,7 +46,7 @@ def read_dumps(paths: Sequence[Path]) -> tuple[list[RankDump], list[str]]:
         other = found.get(one.rank)
         if other is not None:
             better, worse = (one, other) if _worth(one) > _worth(other) else (other, one)
-            twice.append(f"{worse.path.name} (rank {one.rank}, of which {better.path.name} holds as much or more)")
+            twice.append(f"{worse.path.name} (rank {one.rank}; {better.path.name} holds the same or more)")
             found[one.rank] = better
         else:
             found[one.rank] = one
@@ -102,7 +102,7 @@ def _read(path: Path, told: list[str]) -> RankDump | None:
     stem = path.name.removesuffix(path.suffix) if path.suffix.lower() in _SUFFIXES else path.name
     rank = rank_of(stem)
     if rank is None:
-        told.append(f"{path.name} is left out: its name tells no rank; end it in the rank's number, as torch does")
+        told.append(f"{path.name} is left out: its name holds no rank; end it in the rank's number, as torch does")
         return None
     if dump.skipped:
         told.append(f"{path.name}: {dump.skipped:,} damaged entries are left out")

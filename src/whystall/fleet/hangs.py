@@ -119,7 +119,7 @@ def _mismatch(
     shifts = {rank: _shift(group, number, rank, usual) for rank in differing}
     could_be = None
     if 2 * len(differing) >= len(there) and not any(shifts.values()):
-        could_be = f"rank {usual} may as well be the one at fault: as many ranks asked for the other"
+        could_be = f"rank {usual} may be the one at fault instead: equally many ranks asked for the other"
     shift = next(iter(shifts.values())) if len(set(shifts.values())) == 1 else None
     return replace(
         hang,

@@ -123,7 +123,7 @@ def read_calibrations(folder: Path) -> tuple[list[Calibration], list[str]]:
             found.append(_read(path))
         except (OSError, ValueError) as error:
             problems.append(
-                f"the calibration {path.name} is ignored: {str(error)[:200]} (`whystall probe` writes it anew)"
+                f"the calibration {path.name} is ignored: {str(error)[:200]} (`whystall probe` writes a new one)"
             )
     return found, problems
 

@@ -165,7 +165,7 @@ def cache_folder() -> Check:
     folder = default_folder().absolute()
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        return Check("cache", "warning", f"{folder} cannot be written", "traces are read anew each time")
+        return Check("cache", "warning", f"{folder} cannot be written", "traces are read again each time")
     return Check("cache", "ok", str(folder))
 
 

@@ -43,7 +43,7 @@ LOSSES: Final = (
     Kind(
         "batches",
         "makes its batches on the training thread",
-        "give the loader workers (num_workers), as many as cores are free",
+        "give the loader workers (num_workers), one per free core",
         "input.synchronous-loader",
     ),
     Kind(

@@ -53,7 +53,8 @@ def settings_of(pid: int, proc: Path = _PROC) -> dict[str, str]:
     found = {name.decode(): os.fsdecode(value) for name, _, value in pairs if name in wanted}
     if USE_DAEMON not in found:
         raise InputError(
-            f"process {pid} asks nobody for a window: start the job with {USE_DAEMON}=1 in its environment, or through "
+            f"process {pid} does not accept requests for a window: start the job with {USE_DAEMON}=1 in its "
+            f"environment, or through "
             "whystall run"
         )
     return found

@@ -11,8 +11,8 @@ from whystall.report.format import duration
 
 UNSEEN = (
     (
-        "From outside nobody sees what a GPU does and when, shapes of tensors, automatic collections of garbage, and "
-        "what native code does but for the line that called it."
+        "Invisible from outside: the GPU's activity, shapes of tensors, automatic garbage collection, and native code "
+        "beyond the line that called it."
     ),
     "To see that, and what mending it is worth: start the job as `whystall run SCRIPT`.",
 )

@@ -312,11 +312,11 @@ TOOLS: Final = (
     ),
     Tool(
         "explain",
-        "What a cause means, how it is measured, how to fix it and how to see that it worked.",
+        "Explain a cause: its meaning, how it is measured, how to fix it and how to see that the fix worked.",
         Explain,
         Tools.explain,
     ),
-    Tool("compare", "What changed between two runs, and which cause went away.", Compare, Tools.compare),
+    Tool("compare", "Show the changes between two runs, and which cause went away.", Compare, Tools.compare),
     Tool("events", "Look up events of one trace: by table, name, time and duration.", Events, Tools.events),
 )
 

@@ -1,1 +1,1 @@
-"""What device memory holds: snapshots of the allocator read and explained, and the allocator itself simulated."""
+"""Explain device memory: read snapshots of the allocator, and simulate the allocator itself."""

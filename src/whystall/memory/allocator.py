@@ -53,7 +53,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What was held after each event. ``failed_at`` is the event that ran out of memory, with which the course ends."""
+    """Memory held after each event. ``failed_at`` is the event that ran out of memory, with which the course ends."""
 
     allocated_bytes: NDArray[np.int64]
     active_bytes: NDArray[np.int64]
@@ -75,7 +75,7 @@ class Course:
 
 
 def simulate(events: Iterable[Allocation | Free | Completion], settings: AllocatorSettings = DEFAULT) -> Course:
-    """What one device's allocator holds after each event. Raises ``ValueError`` for a key that is not its turn.
+    """Memory held by one device's allocator after each event. Raises ``ValueError`` for a key that is not its turn.
 
     Addresses of segments grow and are not used again; of free blocks of one size the lowest is taken. An allocation of
     nothing takes nothing.

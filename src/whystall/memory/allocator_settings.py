@@ -1,4 +1,4 @@
-"""What PYTORCH_ALLOC_CONF says, as far as it decides which memory torch's caching allocator reserves."""
+"""The options of PYTORCH_ALLOC_CONF that decide which memory torch's caching allocator reserves."""
 
 from __future__ import annotations
 

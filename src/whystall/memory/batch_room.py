@@ -1,4 +1,4 @@
-"""What stands in the way of a larger batch: what grows with it at a step's peak, what does not, and what is left."""
+"""The limit of a larger batch: memory at a step's peak that grows with it, and the rest of the device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find_room(
     outs: Sequence[OutOfMemory],
     device_bytes: int | None,
 ) -> tuple[BatchRoom | None, str | None]:
-    """The parts of the fullest step's peak and what is left of the device, or why they are not told."""
+    """The parts of the fullest step's peak and the rest of the device, or the reason why they are unknown."""
     row, why_none = _fullest(course, phases)
     if row is None:
         return None, why_none
@@ -72,8 +72,8 @@ def _fullest(course: NDArray[np.int64], phases: Phases) -> tuple[int | None, str
 
 
 def _left(peak: int, outside: int | None, device_bytes: int | None) -> tuple[int | None, str | None]:
-    """What the device has beyond the peak and what is known to lie outside torch; no more can be left than that."""
+    """Upper bound of free memory: the device less the peak and less the memory known to lie outside torch."""
     if device_bytes is None:
-        return None, "no snapshot has all that the device has: --device-memory tells it"
+        return None, "a snapshot does not hold the device's capacity: give --device-memory"
     left = device_bytes - peak - (outside or 0)
     return (None, "more was allocated than the device is said to have") if left < 0 else (left, None)

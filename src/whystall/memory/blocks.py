@@ -9,7 +9,7 @@ __all__ = ["Block", "FreeKey", "Pool", "join"]
 
 
 class FreeKey(NamedTuple):
-    """What orders free blocks: those of a stream together, the smallest first, the lowest address of one size."""
+    """Sort key of free blocks: by stream, then by size, then by address."""
 
     stream: int
     size: int
@@ -39,12 +39,12 @@ class Block:
 
     @property
     def key(self) -> FreeKey:
-        """What the block is found by while it is free."""
+        """Key of the block while it is free."""
         return FreeKey(self.stream, self.size, self.address)
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody has it; it may still be without memory."""
+        """Whether the block is free; it may still lack memory."""
         return not self.allocated and not self.pending
 
     @property

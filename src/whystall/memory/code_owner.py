@@ -1,4 +1,4 @@
-"""Whose code a frame of a snapshot is, by the root of its package; a word in a path says nothing."""
+"""Owner of a frame's code, by the root of its package; words in a path do not count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Owner", "is_entry", "is_python", "owner_of", "without_root"]
 
 
 class Owner(IntEnum):
-    """Whose code it is, the more useful to a reader first."""
+    """Owner of the code, the most useful to a reader first."""
 
     USER = 0
     LIBRARY = 1
@@ -41,7 +41,7 @@ _ROOT: Final = re.compile(
 )
 _BARE_ROOT: Final = re.compile(r"(^|.*/)(site|dist)-packages/")
 _STANDARD: Final = re.compile(r"^.*/lib(64)?/(python\d[\d.]*/)?([^/]+)", re.IGNORECASE)
-# Files of torch that tell a checkout of it from any other folder of that name.
+# Files that distinguish a checkout of torch from any other folder of that name.
 _CHECKOUT: Final = re.compile(
     r"(^|.*/)torch/(nn/(modules|functional|parallel|utils|parameter|init|attention|quantized|intrinsic)\b"
     r"|optim/(optimizer|_functional|_multi_tensor|lr_scheduler|swa_utils|adamw?|sgd|adagrad|adadelta|adamax|nadam|radam|"
@@ -96,7 +96,7 @@ def is_entry(function: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def owner_of(file: str) -> Owner:
-    """Whose code a Python file is.
+    """Owner of a Python file.
 
     >>> [owner_of(file).name for file in ("/home/me/torch/train.py", "/venv/lib/python3.12/site-packages/peft/a.py")]
     ['USER', 'LIBRARY']
@@ -115,7 +115,7 @@ def owner_of(file: str) -> Owner:
 
 
 def _of_others(path: str) -> Owner:
-    """Whose a file is that lies below no root of packages; recordings of other tools leave the root out."""
+    """Owner of a file below no root of packages; recordings of other tools leave the root out."""
     if _is_standard(path):
         return Owner.PLUMBING
     return Owner.LIBRARY if not _is_absolute(path) and "/" in path and _package(path) in _KNOWN else Owner.USER

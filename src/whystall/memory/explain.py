@@ -37,9 +37,9 @@ _PHASES: Final = {
 
 
 def explain(snapshot: Snapshot, holders: int = 200, device_bytes: int | None = None) -> MemoryReport:
-    """What the snapshot says of each of its devices, with the ``holders`` that hold most at the peak.
+    """Explain each device of the snapshot, with the ``holders`` that hold most at the peak.
 
-    No snapshot has the memory that a device has in all: ``device_bytes`` tells it, where it is known.
+    No snapshot has the memory that a device has in all: ``device_bytes`` gives it, where it is known.
     """
     stacks = read_stacks(snapshot.frames)
     found = [(record, find_phases(record, stacks)) for record in snapshot.devices]
@@ -205,8 +205,8 @@ def _at_end(record: DeviceRecord) -> AtEnd | None:
 def _given_back(record: DeviceRecord) -> tuple[int, int, int, int | None]:
     """How often segments were given back to the device, how much, how often it was asked again at once, for how much.
 
-    Where the device refuses, the allocator gives back what is cached and asks again: that costs a synchronisation. What
-    is not followed by asking is ``empty_cache``.
+    Where the device refuses, the allocator gives back what is cached and asks again: that costs a synchronisation. A
+    return that no request follows is ``empty_cache``.
     """
     action = record.events.action
     shrinks = (action == Action.SEGMENT_FREE) | (action == Action.SEGMENT_UNMAP)
@@ -231,13 +231,13 @@ def _curve(course: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
 
 
 def _notes(record: DeviceRecord, alive: Lifetimes, phases: Phases, *, fits: bool) -> Iterator[str]:
-    """What limits what is said."""
+    """Limits of the explanation."""
     if not fits:
         yield "its events allocate more than its segments hold: what was reserved at the time is not known"
     if not len(record.events):
         yield "no events were recorded: what is said is of the moment of the snapshot"
     elif not (alive.stack >= 0).any():
-        yield "no call stacks were recorded: nothing tells what memory is for"
+        yield "no call stacks were recorded, so the purpose of memory is unknown"
     if len(record.events) and not len(record.segments):
         yield "the snapshot lists no segments: what was allocated before the record and lived on is not known"
     if alive.lost:

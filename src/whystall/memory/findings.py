@@ -1,4 +1,4 @@
-"""What in a snapshot is worth changing, and the bytes that it would save."""
+"""Changes worth making for a snapshot, with the bytes that each would save."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from whystall.memory.snapshot import HOST, DeviceRecord
 
 __all__ = ["find"]
 
-_LEAST: Final = 1 << 30  # bytes: of less nobody is short
+_LEAST: Final = 1 << 30  # bytes; smaller jobs run short of nothing
 _WORTH: Final = 0.05  # of what is reserved or allocated
-_CLOSE: Final = 0.05  # how far the simulation of what was recorded may be off
+_CLOSE: Final = 0.05  # largest error of the simulation of the record
 _MOST_OF_IT: Final = 0.4
 _MOST_LINES: Final = 3
 
@@ -44,7 +44,7 @@ def _fragmentation(
 ) -> Iterator[MemoryFinding]:
     """Whether expandable segments would have needed less, where the simulated allocator retells what happened.
 
-    Where memory ran out they are one of what would have made room, or none of it: that is told there.
+    Where memory ran out, the remedies for it say whether expandable segments help.
     """
     if told.out_of_memory:
         return
@@ -111,10 +111,14 @@ def _retries(told: DeviceMemory) -> Iterator[MemoryFinding]:
     if not told.given_back_under_pressure:
         return
     most = told.retried_bytes
-    remedy = "a smaller peak, or expandable_segments:True: whatever keeps the device from being full"
+    remedy = "a smaller peak, or expandable_segments:True: anything that keeps the device from being full"
     if told.out_of_memory:
-        remedy = "what makes room where memory ran out, too"
-    enough = "" if most is None else f"; the most it then gave was {_mib(most)}: so much less reserved had been enough"
+        remedy = "the same remedies that make room where memory ran out"
+    enough = (
+        ""
+        if most is None
+        else f"; the most it then gave was {_mib(most)}: reserving that much less would have been enough"
+    )
     yield MemoryFinding(
         id="memory.allocator-retry",
         says="the device refused, and the allocator waited for it to give back what was cached",

@@ -22,7 +22,7 @@ _MOST_SITES: Final = 10
 def find_growth(
     alive: Lifetimes, course: NDArray[np.int64], phases: Phases, stacks: Stacks
 ) -> tuple[Growth | None, str | None]:
-    """The growth, or why there is none to tell."""
+    """The growth, or the reason for none."""
     if phases.known_by is None:
         return None, "no steps are marked, and none are evident"
     bounds = phases.steps[_WARM_UP:]

@@ -1,4 +1,4 @@
-"""Who holds the memory of a moment: the allocations by what they are for, by line and by label."""
+"""Holders of memory at a moment: allocations by purpose, by line and by label."""
 
 from __future__ import annotations
 

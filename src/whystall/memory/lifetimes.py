@@ -60,7 +60,7 @@ def lifetimes(record: DeviceRecord, settings: AllocatorSettings) -> Lifetimes:
     blocks = record.blocks
     begin = np.concatenate([np.full(len(lived_on) + len(unmatched), BEFORE), inside.begin])
     end = np.concatenate([np.full(len(lived_on), len(events)), unmatched, inside.end])
-    rows = np.concatenate([unmatched, inside.begin])  # whose event tells the size
+    rows = np.concatenate([unmatched, inside.begin])  # whose event has the size
     requested = np.concatenate([blocks.requested[lived_on], events.size[rows].astype(np.int64)])
     none = np.full(len(lived_on) + len(unmatched), -1, np.int32)
     metadata = _labelled(inside, events)
@@ -89,8 +89,8 @@ class _Inside:
 def _matched(events: Events) -> tuple[_Inside, Rows]:
     """The allocations that the record holds, and the rows of frees of those that it does not.
 
-    Addresses are used again: a free belongs to the last allocation at its address. Of the two events of a free the
-    first counts, since what is given back is no longer allocated, even while another stream uses it.
+    Addresses are used again: a free belongs to the last allocation at its address. A free has two events; the first
+    counts, since returned memory is no longer allocated, even while another stream uses it.
     """
     move = np.zeros(max(Action) + 2, np.int8)
     move[[Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED]] = (1, 2, 3)
@@ -176,7 +176,7 @@ class Reserved:
 
 
 def reserved_course(record: DeviceRecord) -> Reserved | None:
-    """What was reserved, reckoned back from the end; `None` where the end is not known."""
+    """Reserved memory, computed backwards from the end; `None` where the end is not known."""
     if not len(record.segments):
         return None
     sign = np.zeros(max(Action) + 2, np.int64)

@@ -1,4 +1,4 @@
-"""What the C++ frames of a stack say of an allocation, where no Python frame does."""
+"""Facts about an allocation from the C++ frames of its stack, where no Python frame has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 __all__ = ["NATIVE", "name_of", "operator_of"]
 
 NATIVE: Final = "(C++)"
-"""What stands for the file of a line that C++ alone tells."""
+"""File name of a line known from C++ alone."""
 
 _LONGEST: Final = 4096
 _PLUMBING: Final = re.compile(
@@ -38,7 +38,7 @@ def _rules() -> tuple[_Rule, ...]:
 
 
 def name_of(functions: Sequence[str]) -> str | None:
-    """What the frames say, the innermost first; ``None`` where none says anything.
+    """Facts from the frames, the innermost first; ``None`` where none says anything.
 
     >>> name_of(["at::_ops::mm::call(at::Tensor)", "torch::autograd::generated::MmBackward0::apply(...)"])
     'MmBackward0: aten::mm'

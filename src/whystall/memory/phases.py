@@ -51,8 +51,8 @@ def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
     """The phases of a device's events, by the marks on the stacks of its allocations and frees.
 
     On CUDA the backward pass runs on a thread of autograd's own, on which there are no Python frames. Where frames
-    were recorded, and those of a forward pass are among them, what has none is taken for the backward pass. What a
-    program does between a forward pass and the backward pass after it, computing the loss, belongs to the former.
+    were recorded, and those of a forward pass are among them, what has none is taken for the backward pass. The loss,
+    between a forward pass and the backward pass after it, belongs to the forward pass.
     """
     events = record.events
     tells = _tells(record)
@@ -108,7 +108,7 @@ def _by_stack(stacks: Stacks, *, engine: bool) -> NDArray[np.int8]:
 def _drop_returns(at: NDArray[np.int8], marks: NDArray[np.int64], latest: NDArray[np.int32]) -> NDArray[np.int8]:
     """The phases with what `backward` does after autograd's engine has ended belonging to none.
 
-    It is told from what it does before only where the engine's own calls are seen.
+    It is separated from earlier work only where the engine's own calls are seen.
     """
     in_engine = (marks & Mark.ENGINE) > 0
     in_engine |= (at == Phase.BACKWARD) & (marks == 0)  # autograd's thread without Python frames
@@ -148,7 +148,7 @@ def _add_losses(at: NDArray[np.int8], *, ran_out: bool) -> NDArray[np.int8]:
 
 
 def _tells(record: DeviceRecord) -> NDArray[np.bool_]:
-    """The events whose stacks tell of a phase: allocations, and frees where they have stacks of their own.
+    """Events whose stacks show a phase: allocations, and frees with stacks of their own.
 
     Where a record keeps the stacks of allocations alone, each free repeats that of its allocation.
     """

@@ -1,4 +1,4 @@
-"""What each allocation is for, and the evidence: its stack, its lifetime, its phase, and what freed it."""
+"""Purpose of each allocation, with the evidence: its stack, its lifetime, its phase, and the code that freed it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _MANY: Final = 4  # allocations of one line that a step of an optimizer holds at
 
 _MADE_FORWARD: Final = "made in a forward pass, and still there in the backward pass"
 _NO_SIGN: Final = (
-    "made in a forward pass and still held; no backward pass follows in the record, and too few lines keep what they "
-    "make to tell that gradients are on"
+    "made in a forward pass and still held; no backward pass follows in the record, and too few lines keep their "
+    "results to conclude that gradients are on"
 )
 
 
@@ -63,7 +63,7 @@ class _Rule:
 
 
 class Judge:
-    """Tells what the allocations of one device are for."""
+    """Finds the purpose of the allocations of one device."""
 
     def __init__(self, record: DeviceRecord, alive: Lifetimes, stacks: Stacks, phases: Phases) -> None:
         self._alive, self._stacks, self._phases = alive, stacks, phases
@@ -82,7 +82,7 @@ class Judge:
         self._calls = stacks.calls_of(alive.stack)
 
     def of(self, rows: Rows, at: int | None) -> Purposes:
-        """What allocations are for, those of ``rows``, all of which hold memory right after the event ``at``."""
+        """Purpose of the allocations ``rows``, all of which hold memory right after the event ``at``."""
         under_way = _Pass(np.zeros(0, np.int64), None) if at is None else self._pass_at(at)
         rules = [*self._made_for_good(), *self._made_before(under_way), *self._made_in_a_pass(under_way)]
         reasons = (*dict.fromkeys(rule.because for rule in rules), self._untold())
@@ -95,7 +95,7 @@ class Judge:
     # --- rules, the first that holds counts ---------------------------------------------------------------------------
 
     def _made_for_good(self) -> list[_Rule]:
-        """What frames tell, whatever pass is under way."""
+        """Purposes known from frames, in any pass."""
         stays, left = self._stays, self._left_phase
         unfinished = self._has(Mark.OPTIMIZER) & self._recorded & stays & ~left & self._ran_out
         works = unfinished & self._has(Mark.OPTIMIZER_WORK) & ~self._has(Mark.OPTIMIZER_STATE)
@@ -115,7 +115,7 @@ class Judge:
         ]  # fmt: skip
 
     def _made_before(self, under_way: _Pass) -> list[_Rule]:
-        """What no event allocates; the blocks that are left have stacks."""
+        """Memory that no event allocates; the other blocks have stacks."""
         kept = np.isin(self._calls, under_way.keeping) & (under_way.signs is not None)
         kept = ~self._recorded & self._has(Mark.FORWARD) & (self._calls >= 0) & (kept | self._kept_earlier())
         return [
@@ -127,7 +127,7 @@ class Judge:
         ]  # fmt: skip
 
     def _made_in_a_pass(self, under_way: _Pass) -> list[_Rule]:
-        """What lifetimes and phases tell."""
+        """Purposes known from lifetimes and phases."""
         stays, left, forward, backward = self._stays, self._left_phase, self._is_forward, self._is_backward
         recomputed = backward & self._has(Mark.FORWARD)
         seen = forward & self._sees_backward & ~self._kept()
@@ -166,7 +166,7 @@ class Judge:
     def _untold(self) -> str:
         if not (self._alive.stack >= 0).any():
             return "no call stacks were recorded"
-        return "made outside of modules, backward pass and optimizer, and its lifetime tells nothing"
+        return "made outside of modules, backward pass and optimizer, with a lifetime that fits several purposes"
 
     # --- evidence -----------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Judge:
         return out
 
     def _kept(self) -> Flags:
-        """What outlives the step after its own: no activation, whatever it is."""
+        """Memory that outlives the step after its own is no activation."""
         steps = self._phases.steps
         after = np.searchsorted(steps, self._alive.begin, side="right") + 1
         never = self._events + 1
@@ -188,7 +188,7 @@ class Judge:
         return out
 
     def _freed_by(self, record: DeviceRecord, mark: Mark) -> Flags:
-        """What was given back under functions of a kind, where frees have stacks of their own."""
+        """Memory freed under functions of a kind, where frees have stacks of their own."""
         ended = self._alive.end < self._events
         stack = np.full(len(ended), -1, np.int64)
         stack[ended] = record.events.stack[self._alive.end[ended]]
@@ -196,14 +196,14 @@ class Judge:
         return found
 
     def _many_held(self) -> Flags:
-        """What a line made of which it holds many to the end."""
+        """Memory of a line that holds many of its allocations to the end."""
         held = self._recorded & self._stays & (self._calls >= 0)
         number = np.bincount(self._calls[held], minlength=int(self._calls.max(initial=-1)) + 2)
         out: Flags = number[self._calls] >= _MANY
         return out & (self._calls >= 0)
 
     def _kept_earlier(self) -> Flags:
-        """What lines made of which at least half was kept to the backward pass where there was one."""
+        """Memory of lines that kept at least half of it to the backward pass, where there was one."""
         known = (
             self._is_forward & (self._calls >= 0) & (self._next(self._phases.starts(Phase.BACKWARD)) <= self._events)
         )
@@ -216,7 +216,7 @@ class Judge:
         return found
 
     def _by_the_program(self) -> Flags:
-        """What lines of Python make outside of all passes, where passes are known."""
+        """Memory of Python lines outside of all passes, where passes are known."""
         lines = np.array([*(site.is_line for site in self._stacks.sites), False], np.bool_)
         seen = bool(np.isin(self._phases.at, [Phase.FORWARD, Phase.BACKWARD]).any())
         site = self._stacks.sites_of(self._alive.stack)
@@ -224,7 +224,7 @@ class Judge:
         return found
 
     def _in_a_constructor(self) -> Flags:
-        """What constructors make before the first pass, without one of torch's own that would say so."""
+        """Memory of constructors before the first pass, without a constructor of torch's own on the stack."""
         makes = np.array([*(site.function == "__init__" for site in self._stacks.sites), False], np.bool_)
         passes = np.flatnonzero(np.isin(self._phases.at, [Phase.FORWARD, Phase.BACKWARD]))
         first = int(passes[0]) if len(passes) else -1
@@ -232,7 +232,7 @@ class Judge:
         return found
 
     def _outlives_its_line(self) -> Flags:
-        """What was still there when its line ran again: no value for a moment."""
+        """Memory still held when its line ran again: no temporary value."""
         order = np.lexsort((self._alive.begin, self._calls))
         calls, begin = self._calls[order], self._alive.begin[order]
         again = np.full(len(order), self._events + 1)
@@ -271,7 +271,7 @@ class Judge:
 
 
 def _signs(keeps: Flags, repeated: Flags) -> str | None:
-    """What says that a pass keeps what most of its calls allocate."""
+    """Evidence that a pass keeps the allocations of most of its calls."""
     often, many = int(repeated.sum()), int((keeps & repeated).sum())
     if many >= max(_LEAST_REPEATED, _SHARE_REPEATED * often):
         return f"{many} of {often} calls that it makes {_REPEATED} times or more keep what they allocate"

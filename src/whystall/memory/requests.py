@@ -1,4 +1,4 @@
-"""What a program asked of its allocator, in order, for the simulated one."""
+"""Requests of a program to its allocator, in order, for the simulated one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would have made room for an allocation that found none, the remedy that fits first."""
+"""Remedies for an allocation that found no room, the fitting one first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GIB: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What held memory when it ran out."""
+    """Holders of memory when it ran out."""
 
     there: Lifetimes
     purposes: Purposes
@@ -41,7 +41,7 @@ class _Moment:
     """The stack that asked."""
 
     def of(self, category: Category) -> NDArray[np.bool_]:
-        """What is of a category."""
+        """Memory of a category."""
         chosen: NDArray[np.bool_] = self.purposes.category == NUMBERS[category]
         return chosen
 
@@ -50,7 +50,7 @@ class _Moment:
         return int(self.there.size[chosen].sum())
 
     def enough(self, bytes_: int) -> bool | None:
-        """Whether so much is what was missing."""
+        """Whether that amount was the missing one."""
         return None if self.out.missing_bytes is None else bytes_ >= self.out.missing_bytes
 
 
@@ -117,7 +117,7 @@ def _by_segments(
 
 
 def _loss(moment: _Moment) -> NDArray[np.bool_]:
-    """What the loss over a vocabulary holds: what its functions made, and the logits, which are as large or half."""
+    """Memory of the loss over a vocabulary: its functions' results, and the logits (the same size or half)."""
     own = (moment.stacks.marks_of(moment.there.stack) & Mark.LOSS) > 0
     own &= moment.of(Category.ACTIVATIONS) | moment.of(Category.UNKNOWN)
     sizes = set(moment.there.size[own].tolist())

@@ -1,4 +1,4 @@
-"""What is said of a memory snapshot; bytes and nanoseconds, `None` with a reason beside it for what is not known."""
+"""Results of a memory snapshot in bytes and nanoseconds; unknown values are `None` with a reason beside them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Category(StrEnum):
-    """What memory is for, as far as the record tells."""
+    """Purpose of memory, as far as the record shows."""
 
     PARAMETERS = "parameters"
     GRADIENTS = "gradients"
@@ -97,7 +97,7 @@ class PhasePeak:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """What was reserved when the snapshot was made: all of it lies in one of the parts.
+    """Reserved memory when the snapshot was made: every byte lies in one of the parts.
 
     ``fragmented_bytes`` are free in segments that also hold something, ``cached_bytes`` in segments that are free as
     a whole.
@@ -126,7 +126,7 @@ class GrowthSite:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What stays allocated more at the end of each step than at that of the one before."""
+    """Increase of allocated memory at the end of each step over the step before."""
 
     bytes_per_step: int
     steps: int
@@ -138,7 +138,7 @@ class Growth:
 class Rescue:
     """A way to make room for an allocation that found none. ``frees_bytes`` are the most that are free or unasked then.
 
-    ``enough``: whether so much is what was missing; `None` where that is not known.
+    ``enough``: whether that amount was the missing one; `None` where that is not known.
     """
 
     remedy: str
@@ -153,8 +153,8 @@ class OutOfMemory:
 
     ``outside_bytes`` are what neither is free on the device nor reserved by this allocator: CUDA's context, libraries'
     workspaces, NCCL's buffers, other processes. ``missing_bytes`` are what was asked for beyond what the device had
-    free. Of the last one of a record ``held`` and ``holders`` say what held memory then, ``rescues`` what would have
-    made room, the first one first, and ``segments`` what expandable segments would have done.
+    free. For the last one of a record, ``held`` and ``holders`` list the memory then, ``rescues`` the remedies,
+    the best one first, and ``segments`` the effect of expandable segments.
     """
 
     event: int
@@ -197,7 +197,7 @@ class BatchRoom:
 class MemoryFinding:
     """A cause of whystall's list (``whystall explain ID``) with what it costs in bytes.
 
-    ``enough_bytes``: had so much less been reserved, the device would not have refused.
+    ``enough_bytes``: with that much less reserved, the device would not have refused.
     """
 
     id: str
@@ -245,7 +245,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """What one file says."""
+    """Results of one file."""
 
     file: str
     devices: tuple[DeviceMemory, ...]
@@ -289,7 +289,7 @@ class RanksTogether:
 
 @dataclass(frozen=True, slots=True)
 class SiteChange:
-    """What one line held at the peak of each of two snapshots."""
+    """Memory of one line at the peak of each of two snapshots."""
 
     category: Category
     site: str | None

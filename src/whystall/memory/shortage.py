@@ -53,14 +53,14 @@ def shortages(
 
 
 def _missing(asked: int, free: int | None) -> int | None:
-    """What was asked for beyond what the device had free; `None` where that is not known, or it had enough."""
+    """Requested memory beyond the device's free memory; `None` where that is not known, or it had enough."""
     return None if free is None or free >= asked else asked - free
 
 
 def _outside(whole: int | None, free: int | None, reserved: int | None) -> tuple[int | None, str | None]:
-    """What the device has neither free nor given to this allocator, or why that is not known."""
+    """Device memory that is neither free nor given to this allocator, or the reason why it is unknown."""
     if whole is None:
-        return None, "no snapshot has all that the device has: --device-memory tells it"
+        return None, "a snapshot does not hold the device's capacity: give --device-memory"
     if free is None:
         return None, "the snapshot does not say what was free on the device"
     if reserved is None:

@@ -18,7 +18,7 @@ SMALL_SEGMENT: Final = 2 * MIB
 OWN_SEGMENT: Final = 10 * MIB
 """From here on a block that no free one serves gets a segment of its own."""
 SEGMENT_ROUNDING: Final = 2 * MIB
-"""What the sizes of such segments are multiples of."""
+"""Sizes of such segments are multiples of this."""
 
 
 def round_size(size_bytes: int, settings: AllocatorSettings = DEFAULT) -> int:
@@ -38,7 +38,7 @@ def round_size(size_bytes: int, settings: AllocatorSettings = DEFAULT) -> int:
 
 
 def segment_size(size_bytes: int, settings: AllocatorSettings = DEFAULT) -> int:
-    """What is asked of the device for a block of ``size_bytes`` (rounded) that no free block serves."""
+    """Memory requested from the device for a block of ``size_bytes`` (rounded) that no free block serves."""
     if size_bytes <= SMALL:
         return SMALL_SEGMENT
     if size_bytes < OWN_SEGMENT:

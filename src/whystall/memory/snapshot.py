@@ -22,7 +22,7 @@ Integers = NDArray[np.signedinteger[Any]]
 
 
 class Action(IntEnum):
-    """What an event of the allocator is; the numbers are those of the native reader."""
+    """Kind of an allocator event; the numbers are those of the native reader."""
 
     UNKNOWN = -1
     ALLOC = 0
@@ -38,7 +38,7 @@ class Action(IntEnum):
 
 
 class State(IntEnum):
-    """Who has a block; the numbers are those of the native reader."""
+    """State of a block; the numbers are those of the native reader."""
 
     UNKNOWN = -1
     ACTIVE = 0
@@ -76,7 +76,7 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What an allocator did, in order. ``time_us`` is `None` where no event has a time; texts and stacks are -1."""
+    """Events of an allocator, in order. ``time_us`` is `None` where no event has a time; texts and stacks are -1."""
 
     action: NDArray[np.int8]
     address: Integers
@@ -93,7 +93,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """What the allocator had of the device when the snapshot was made."""
+    """Memory that the allocator had from the device when the snapshot was made."""
 
     address: Integers
     total: Integers
@@ -107,7 +107,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The parts of the segments; ``segment`` is a row of theirs, ``requested`` 0 where nobody has the block."""
+    """The parts of the segments; ``segment`` is a row of theirs, ``requested`` is 0 in a free block."""
 
     segment: Integers
     address: Integers

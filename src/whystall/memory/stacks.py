@@ -1,4 +1,4 @@
-"""What the call stack of an allocation tells: marks of torch's own functions on it, and the line that asked."""
+"""Facts from the call stack of an allocation: marks of torch's own functions, and the line that asked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOTEBOOK: Final = re.compile(r"^.*/(?=ipykernel_\d+/|ipython-input-)")
 
 
 class Mark(IntFlag):
-    """What torch's own functions on a stack say of an allocation (see ``frame_marks.toml``)."""
+    """Facts about an allocation from torch's own functions on its stack (see ``frame_marks.toml``)."""
 
     OPTIMIZER = auto()
     OPTIMIZER_STATE = auto()
@@ -79,7 +79,7 @@ class Site:
 class Stacks:
     """By the stack's number: its marks, the number of its site (-1: no frame), and that of its Python frames.
 
-    ``sites`` are distinct. Stacks with the same Python frames have the same ``calls``, whatever C++ frames stand
+    ``sites`` are distinct. Stacks with the same Python frames have the same ``calls``, for any C++ frames
     around them.
     """
 
@@ -157,7 +157,7 @@ class _Flat:
 
 
 def read_stacks(frames: Frames) -> Stacks:
-    """What each stack tells.
+    """The facts of each stack.
 
     The site is the innermost line of the user's; else of a library; else of torch; else what C++ frames say.
     """
@@ -179,7 +179,7 @@ def _stack_marks(flat: _Flat) -> NDArray[np.int64]:
 def _callbacks(flat: _Flat) -> NDArray[np.bool_]:
     """The stacks whose outermost Python frame begins no program and no thread, where others' does.
 
-    Of the threads that allocate only autograd's own call Python back.
+    Among allocating threads only autograd's own calls back into Python.
     """
     entry = np.array([is_entry(frame.name) for frame in flat.frames], np.bool_)
     outermost = flat.most(np.where(flat.python[flat.rows], flat.place, -1))

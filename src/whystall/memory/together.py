@@ -17,7 +17,7 @@ Site = tuple[str | None, str | None]
 
 
 def together(reports: Sequence[MemoryReport]) -> RanksTogether | None:
-    """What snapshots of several ranks say beside each other; `None` of fewer than two that hold a device."""
+    """Results of several ranks' snapshots side by side; `None` of fewer than two that hold a device."""
     ranks = [(report.file, device) for report in reports if (device := _fullest(report)) is not None]
     if len(ranks) < 2:
         return None
@@ -46,7 +46,7 @@ def _fullest(report: MemoryReport) -> DeviceMemory | None:
 
 
 def _first_out(ranks: Sequence[tuple[str, DeviceMemory]]) -> tuple[FirstOut | None, str | None]:
-    """Who ran out first by the clocks of the ranks' hosts, or why that is not known."""
+    """The rank that ran out first by the clocks of the ranks' hosts, or the reason why it is unknown."""
     outs = [(device.out_of_memory[0], file) for file, device in ranks if device.out_of_memory]
     if not outs:
         return None, "none ran out of memory"
@@ -60,7 +60,7 @@ def _first_out(ranks: Sequence[tuple[str, DeviceMemory]]) -> tuple[FirstOut | No
 
 
 def _excesses(fullest: DeviceMemory, others: Sequence[DeviceMemory]) -> Iterator[SiteExcess]:
-    """The lines of which the fullest holds more than the median of the others, by so much at least.
+    """Lines with more memory on the fullest rank than in the median of the others, by at least this amount.
 
     The category does not count: where memory ran out, nothing was yet seen to reach the backward pass.
     """
@@ -80,5 +80,5 @@ def _by_site(device: DeviceMemory) -> dict[Site, int]:
 
 
 def _unlisted(device: DeviceMemory) -> int:
-    """What lines hold that are left out, each of which may be any line's."""
+    """Memory of the lines left out; each may belong to any line."""
     return device.peak.allocated_bytes - sum(holder.bytes for holder in device.peak.holders)

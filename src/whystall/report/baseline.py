@@ -1,7 +1,7 @@
 """A baseline: what later runs of a job are held against, small enough to be kept beside the code.
 
 It has the part of a report that comparisons read (the machine and versions among it), and how long steps were in each
-of the runs that it was made of, by which it is measured what runs of the same job differ by. A digest of both tells a
+of the runs that it was made of, by which it is measured what runs of the same job differ by. A digest of both detects a
 file that was changed by hand or damaged.
 """
 
@@ -32,7 +32,7 @@ _Runs = Annotated[list[RunLength], msgspec.Meta(min_length=1, max_length=MOST_RU
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared with: ``report`` is of the first of ``runs``, its counts are of all of them."""
+    """The side to compare with: ``report`` is of the first of ``runs``, its counts are of all of them."""
 
     content: str
     runs: list[RunLength]
@@ -40,7 +40,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def noise(self) -> RunNoise | None:
-        """What runs of the job differ by, in the median step; ``None`` of a single run."""
+        """Spread of the job's runs, in the median step; ``None`` of a single run."""
         noises = noises_of(self.runs)
         return None if noises is None else noises["median"]
 

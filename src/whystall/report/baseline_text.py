@@ -1,4 +1,4 @@
-"""What is said of a baseline's noise, and of gates that are finer than it."""
+"""Sentences on a baseline's noise, and on gates finer than it."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from whystall.diagnosis.sides import RunLength
 from whystall.report.baseline import Baseline
 from whystall.report.format import duration, plural
 
-# Changes of a step whose price in pairs of runs is told.
+# Changes of a step whose price in pairs of runs is listed.
 _CHANGES: Final = (0.10, 0.05, 0.03, 0.02, 0.01)
 
 
 def saved_text(baseline: Baseline) -> str:
-    """What a baseline holds, and what a gate on the step can hold on it."""
+    """The content of a baseline, and the finest gate on the step that it supports."""
     noise = baseline.noise
     lengths = sorted(run.median_ns for run in baseline.runs)
     step = f"median step {duration(lengths[0])}"
     if noise is None:
         return (
-            f"1 run, {step}. What runs of the same job differ by is not measured, and taken to be what is usual: "
-            "save several runs of it to measure it before a gate on times is set. Counts need no more.\n"
+            f"1 run, {step}. The spread between runs of the same job is not measured; a usual one is assumed: save "
+            f"several runs before you set a gate on times. Counts need no more.\n"
         )
     least = noise.least_change()
     span = f"{step} to {duration(lengths[-1])}"
     differ = f"runs of the same job differ by {percent(noise.spread)} (standard deviation)"
     lines = [
         f"{plural(noise.runs, 'run')}, {span}: {differ}.",
-        f"One run against it tells no change below {percent(least)}: a gate holds from step>+{whole(least)} on.",
+        f"One run against it shows no change below {percent(least)}: a gate holds from step>+{whole(least)} on.",
         "",
-        "change of a step  pairs of runs that tell it, made in turn",
+        "change of a step  pairs of runs that show it, made in turn",
     ]
     lines += [f"{percent(change):>16}  {_pairs(noise, change)}" for change in _CHANGES]
     return "\n".join(lines) + "\n"
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``--save --json`` prints: ``pairs`` tell a change of so many per cent, where 64 are enough."""
+    """The JSON of ``--save --json``: ``pairs`` of runs show a change of that many per cent, up to 64 pairs."""
 
     schema: Literal["whystall.baseline-noise/1"] = "whystall.baseline-noise/1"
     content: str

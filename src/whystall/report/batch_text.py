@@ -19,7 +19,7 @@ _BAR = 24
 
 
 def probed_parts(found: Prediction, probed: Probed, width: int) -> Iterator[Part]:
-    """What probes found, for lines of ``width`` columns, tables apart."""
+    """Results of probes, for lines of ``width`` columns, tables apart."""
     if probed.because is not None:
         yield fill(f"Nothing was run: {clean(probed.because)}.", width)
         return
@@ -70,7 +70,7 @@ def _curve(curve: Sequence[BatchRun], knee: int | None) -> Iterator[Part]:
 
 
 def _advice(found: Prediction, probed: Probed) -> str:
-    """What the knee means, and how a smaller batch makes the same step."""
+    """The meaning of the knee, and how a smaller batch makes the same step."""
     runs = {one.batch: one for one in probed.curve}
     largest = probed.largest
     if largest is None or probed.knee is None:

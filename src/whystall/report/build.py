@@ -84,7 +84,7 @@ def build_report(
 
 
 def _host(analyses: Sequence[TraceAnalysis]) -> Host:
-    """What the host did on all ranks."""
+    """Activity of the host on all ranks."""
     return Host(
         threads=[row for analysis in analyses for row in analysis.host.threads],
         calls=[row for analysis in analyses for row in analysis.host.calls],
@@ -94,7 +94,7 @@ def _host(analyses: Sequence[TraceAnalysis]) -> Host:
 def _side_by_side(
     traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], waits: Sequence[RankMeetings], diagnosis: Diagnosis
 ) -> SideBySide | None:
-    """What the rank of the first finding does that speaks of one rank alone, and who waits for it meanwhile."""
+    """Activity of the rank of the first finding about one rank alone, beside the rank that waits for it."""
     named = (finding.scope.ranks for finding in diagnosis.findings if finding.severity != "info")
     late = next((ranks[0] for ranks in named if len(ranks) == 1), None)
     return None if late is None else side_by_side(late, traces, analyses, waits)

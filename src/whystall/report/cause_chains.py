@@ -39,7 +39,7 @@ def followers(root: Finding, report: Report) -> list[Finding]:
 
 
 def _on_others(finding: Finding, report: Report) -> Iterator[str]:
-    """What the first finding that is one rank's alone does to the others, where they were seen to wait for it."""
+    """The effect of the first finding about one rank alone on the others, where they were seen to wait for it."""
     two = report.side_by_side
     alone = (one for one in report.findings if one.severity != "info" and len(one.scope.ranks) == 1)
     if two is None or next(alone, None) is not finding or finding.scope.ranks != [two.late]:

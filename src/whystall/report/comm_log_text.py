@@ -1,4 +1,4 @@
-"""What communication logs tell, as text."""
+"""Results of communication logs, as text."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _fits(found: CommProbe) -> Iterator[Part]:
     known = [_fit(one) for one in found.fits if one.unknown_because is None]
     labels = ("time = latency + size / bandwidth", "latency", "algorithm", "bus", "R²", "farthest off")
     yield Heading("Latency and bandwidth")
-    yield grid("What the times fit", labels, known, notes=unknown) if known else Lines(tuple(unknown))
+    yield grid("Fitted latency and bandwidth", labels, known, notes=unknown) if known else Lines(tuple(unknown))
 
 
 def _fit(one: Fit) -> Sequence[Cell | str]:

@@ -43,7 +43,7 @@ def _json(comparison: Comparison, _rows: int) -> str:
 
 
 def name_of(row: Change) -> str:
-    """What a row is called, safe to show."""
+    """Name of a row, safe to show."""
     return PART[row.name].label if row.kind == "ledger" and row.name in PART else clean(row.name, _LONGEST_NAME)
 
 
@@ -61,7 +61,7 @@ def delta_words(row: Change, *, comparable: bool) -> str:
 
 
 def gain_words(row: CauseChange) -> str:
-    """What removing a cause was worth, and is."""
+    """Gain of removing a cause, before and now."""
     gains = [f"{value:.2f}x" if value is not None else fmt.UNKNOWN for value in (row.base_gain, row.candidate_gain)]
     return {
         "gone": f"was worth {gains[0]}",
@@ -82,7 +82,7 @@ def changes_by_kind(comparison: Comparison, rows: int) -> Iterator[tuple[str, Se
 
 
 def _counts(comparison: Comparison) -> list[Cells]:
-    """What a step does more or less often, in cells; what is as before is left out."""
+    """Counts per step that changed, in cells."""
     return [
         (row.name.replace("_", " "), f"{row.base:,}", f"{row.candidate:,}", f"{row.candidate - row.base:+,}")
         for row in comparison.counts

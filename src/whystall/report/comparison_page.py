@@ -45,7 +45,7 @@ def _parts(comparison: Comparison) -> Iterator[Part]:
             for row in comparison.causes
         )
         yield Heading("Causes")
-        yield grid("What is worth removing in one of the runs, or in both", _CAUSES, rows, first="name")
+        yield grid("Causes worth removing in one of the runs, or in both", _CAUSES, rows, first="name")
     if comparison.ledger:
         yield Heading("Ledger")
         yield Drawing("ledgers", _ledgers(comparison))
@@ -85,7 +85,7 @@ def _counts(comparison: Comparison) -> Iterator[Part]:
     ]
     if rows:
         yield Heading("Counts")
-        yield grid("What a step does more or less often", _LABELS, rows)
+        yield grid("Counts per step that changed", _LABELS, rows)
 
 
 def _name(row: Change) -> Cell:

@@ -73,7 +73,7 @@ def _workers(found: DataProbe) -> Grid:
         )
         for one in found.workers
     )
-    return grid("What it supplies, by workers", labels, rows)
+    return grid("Supply, by workers", labels, rows)
 
 
 def _bounds(found: DataProbe) -> Grid:

@@ -1,4 +1,4 @@
-"""What a verb found, as parts that are laid out as text here and as a page elsewhere: nothing is said twice."""
+"""Results of a verb as parts, laid out as text here and as a page elsewhere, so that nothing is written twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = Sequence[Cell | str]
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What the parts below are of, and a sentence about it, for a page; ``text`` stands in its place in a terminal."""
+    """Title and introduction of the parts below, for a page; ``text`` stands in its place in a terminal."""
 
     title: str
     lead: str = ""
@@ -76,7 +76,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What the macro of that name draws on a page, and what a terminal shows for it."""
+    """A drawing by the macro of that name on a page, with its text for a terminal."""
 
     macro: str
     view: object

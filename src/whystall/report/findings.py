@@ -1,4 +1,4 @@
-"""What a diagnosis says, in words that every format shares: findings, notes, plan, and what was not looked for."""
+"""Words of a diagnosis that every format shares: findings, notes, plan, and causes not looked for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CodeLine:
     where: str
     text: str | None
     share: str | None
-    """Of the cause's time."""
+    """Relative to the cause's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +63,18 @@ class FindingView:
     expect: str | None
     rejected: tuple[tuple[str, str], ...]
     missing: str | None
-    """The signals that would make it surer, and what it cannot be told from without them."""
+    """The signals that would raise confidence, and the alternatives that they would rule out."""
     picture: PictureView | None
     section: tuple[str, str] | None
     """The section that shows what no step does, and a link to it in words."""
     chain: tuple[str, ...]
-    """What follows from it, from its line of code to who waits; empty where nothing does."""
+    """Consequences of the finding, from its line of code to the waiting ranks; empty if there are none."""
     place: int | None
     """Its place among the report's findings, if it says where in a recording it is to be seen."""
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What stands beside the title, as short phrases."""
+        """Short phrases beside the title."""
         worth = f"{self.gain}{f', saves {self.saves}' if self.saves else ''}" if self.gain else None
         return tuple(phrase for phrase in (self.scope, worth, f"confidence {self.confidence}") if phrase)
 
@@ -94,7 +94,7 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A signal that was not recorded, and the causes that nobody could look for without it."""
+    """A signal that was not recorded, and the causes that need it."""
 
     needs: str
     causes: tuple[str, ...]
@@ -118,7 +118,7 @@ class FindingsView:
 
 
 def findings_view(report: Report, most: int) -> FindingsView:
-    """The findings of a report, at most so many of those to fix and of those to know."""
+    """The findings of a report, with limits on those to fix and those to know."""
     one_rank = len(report.source.ranks) < 2 and len(report.run) < 2
 
     def view(placed: tuple[int, Finding]) -> FindingView:
@@ -183,7 +183,8 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
     step_ns = report.verdict.step_ns
     remedy, proof = finding.remedy, finding.verify
     patch = remedy.patch.split("\n")[:_MOST_PATCH_LINES] if remedy and remedy.patch else []
-    # What is only told gains nothing by itself, or perhaps nothing: a speed-up beside it would read as a promise. It is
+    # An informative finding gains nothing by itself, or perhaps nothing: a speed-up beside it would read as a promise.
+    # It is
     # of no step's length.
     told = finding.gain is not None and finding.severity == "info" and finding.gain.step_ns is None
     gain = finding.gain if remedy is not None and not told else None
@@ -215,7 +216,7 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
 
 
 def _section(finding: Finding, report: Report) -> tuple[str, str] | None:
-    """Of several ranks the page may not draw the memory of each."""
+    """With several ranks the page may leave out the memory of some."""
     ranks = {one.rank for one in report.memory}
     if finding.id.startswith("memory.") and len(ranks) == 1 and len(report.source.ranks) < 2:
         return f"r{ranks.pop()}-sec-memory", "Show the memory of the recording"

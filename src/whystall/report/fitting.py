@@ -12,7 +12,7 @@ from whystall.report.names import ELLIPSIS, clean, cut_apart
 from whystall.report.tables import Column, Kind, Table
 
 GAP = 2
-# What stays readable of a cell that may be cut; the first column is what a row is about, and gets more.
+# Readable width of a cell that may be cut; the first column names the row and gets more.
 _LEAST: Mapping[Kind, int] = MappingProxyType({"name": 24, "text": 16, "prose": 24})
 _MOST_LINES = 3
 
@@ -97,7 +97,7 @@ def _chosen(strips: Sequence[_Strip], width: int) -> list[_Strip]:
 
 
 def _spread(strips: Sequence[_Strip], room: int) -> list[int]:
-    """The width of each column: what it needs, and as much of the rest as it can use, in even parts."""
+    """Width of each column: its need, and an even part of the rest up to its use."""
     widths = [min(strip.least, room) for strip in strips]
     while True:
         short = [place for place, strip in enumerate(strips) if widths[place] < strip.wanted]

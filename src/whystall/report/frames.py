@@ -35,17 +35,17 @@ TABLES: Final = (
 )
 ROW: Final = "row"
 
-# What a spreadsheet would run as a formula (OWASP, "CSV Injection").
+# First characters that a spreadsheet runs as a formula (OWASP, "CSV Injection").
 _FORMULA: Final = r"^([=+\-@\t\r])"
 
 
 def csv_files(trace: Trace) -> dict[str, Fill]:
-    """What writes each table as CSV, by the name of its file."""
+    """Writers of each table as CSV, by file name."""
     return {f"{name}.csv": partial(write_csv, frame) for name, frame in numbered_tables(trace).items()}
 
 
 def parquet_files(trace: Trace) -> dict[str, Fill]:
-    """What writes each table as Parquet, by the name of its file."""
+    """Writers of each table as Parquet, by file name."""
     return {f"{name}.parquet": frame.write_parquet for name, frame in numbered_tables(trace).items()}
 
 

@@ -1,4 +1,4 @@
-"""Why a job hangs, as text: who, in which operation, at which line, and what cannot be told."""
+"""The cause of a hang as text: rank, operation, line, and the open questions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from whystall.report.names import clean, middle_cut
 
 _LONGEST_NAME = 160
 _MOST_RANKS = 12  # ranks that a line lists
-_MOST_CALLS = 4  # calls of single ranks that are told
-_LEAST_WAIT_NS = 1_000_000_000  # a shorter wait tells when the dumps were made, and nothing of the job
+_MOST_CALLS = 4  # calls of single ranks that are listed
+_LEAST_WAIT_NS = 1_000_000_000  # a shorter wait depends on when the dumps were made
 
 
 def render_hangs(found: Hangs) -> str:
@@ -37,7 +37,7 @@ def _verdict(found: Hangs) -> str:
     if found.hangs:
         return _sentence(found.hangs[0])
     if found.unfinished:
-        return "Some operations had not ended, and the dumps do not tell who keeps them."
+        return "Some operations had not ended, and the dumps do not show which rank holds them up."
     if found.blank:
         return _was_off(found)
     return "No operation was waiting when the dumps were written."
@@ -54,7 +54,7 @@ def _was_off(found: Hangs) -> str:
 
 
 def _sentence(hang: Hang) -> str:
-    """Who is at fault and how, in one sentence."""
+    """The rank at fault and its fault, in one sentence."""
     what = f"{clean(hang.operation, _LONGEST_NAME)} no. {count(hang.sequence)} of group {_group(hang)}"
     who = _ranks(hang.ranks or hang.waiting)
     late = "later than the others" if hang.late_ns is None else f"{duration(hang.late_ns)} after the others"
@@ -67,7 +67,7 @@ def _sentence(hang: Hang) -> str:
         Kind.MISMATCH: f"asked for another {hang.differs} than the others in {what}{_how(hang)}",
         Kind.DIFFERENT_ORDER: f"came to several groups in another order than those that wait in {what}",
         Kind.MISSING_EXIT: f"entered {what} and did not come out of it",
-        Kind.UNKNOWN: f"{'waits' if len(hang.waiting) == 1 else 'wait'} in {what}, and no dump tells for whom",
+        Kind.UNKNOWN: f"{'waits' if len(hang.waiting) == 1 else 'wait'} in {what}, and no dump shows for whom",
     }
     return f"{who[:1].upper()}{who[1:]} {said[hang.kind]}."
 

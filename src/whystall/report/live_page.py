@@ -47,7 +47,7 @@ def live_document(job: LiveJob, *, whole_report: str) -> Document:
         parts += [Heading("Found so far", job.report.verdict.summary), *_found(job.report)]
         parts.append(Link("The whole report so far", whole_report))
     if job.said:
-        parts += [Heading("What changed, the latest first"), Points(tuple(reversed(job.said)))]
+        parts += [Heading("Changes, the latest first"), Points(tuple(reversed(job.said)))]
     return Document("watch", headline, tuple(parts))
 
 

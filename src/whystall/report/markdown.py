@@ -222,7 +222,7 @@ def _finding(finding: FindingView, number: int) -> Iterator[str]:
 
 
 def _grounds(finding: FindingView) -> Iterator[str]:
-    """What speaks for the finding and against others, folded."""
+    """Evidence for the finding and against others, folded."""
     if finding.rejected or finding.missing:
         yield "<details><summary>Considered and rejected, method, missing signals</summary>\n"
         for cause, because in finding.rejected:
@@ -261,7 +261,7 @@ def _undecided(view: FindingsView) -> Iterator[str]:
 
 
 def escape(text: str) -> str:
-    r"""Text that Markdown shows as it is: no markup, no HTML, no link, and nobody is mentioned.
+    r"""Text that Markdown shows as it is: no markup, no HTML, no link, no mention.
 
     >>> escape("a|b <i> step_1 12.3 %")
     'a&#124;b &lt;i&gt; step\\_1 12.3 %'

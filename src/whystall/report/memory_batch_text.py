@@ -1,4 +1,4 @@
-"""What stands in the way of a larger batch, in a sentence."""
+"""The limit of a larger batch, in a sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STAYING = "parameters, gradients and the optimizer's state"
 
 
 def told_room(room: BatchRoom) -> str:
-    """What grows with the batch, what does not, and how much larger it can be at most."""
+    """Memory that grows with the batch, memory that does not, and the largest factor."""
     grows, stays = size(room.grows_bytes), size(room.stays_bytes)
     untold = f" (of {size(room.untold_bytes)} it is not known)" if room.untold_bytes else ""
     most = "activations stand" if room.grows_bytes >= room.stays_bytes else f"{_STAYING} stand"

@@ -1,4 +1,4 @@
-"""What the snapshots of several ranks say together, in words."""
+"""Results of several ranks' snapshots together, in words."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from whystall.report.format import duration, plural, size
 from whystall.report.names import clean, middle_cut
 
 _MOST_SITES: Final = 3
-_ALIKE: Final = 0.05  # of the fullest rank's peak: less is said to be as much
+_ALIKE: Final = 0.05  # share of the fullest rank's peak below which two amounts count as equal
 _LONGEST: Final = 200
 
 
 def told_together(joint: RanksTogether) -> str:
-    """Who ran out first, and what the fullest rank holds more than the others do."""
+    """The rank that ran out first, and the fullest rank's excess over the others."""
     return " ".join(_sentences(joint))
 
 
@@ -28,7 +28,7 @@ def _sentences(joint: RanksTogether) -> Iterator[str]:
     peak = size(joint.fullest_peak_bytes)
     more = joint.fullest_peak_bytes - joint.median_of_others_bytes
     if more <= _ALIKE * joint.fullest_peak_bytes:
-        yield f"All hold about as much at their peaks, at most {peak}."
+        yield f"All hold about the same at their peaks, at most {peak}."
         return
     lines = [
         f"{size(one.bytes - one.median_of_others_bytes)} more at {_line(one.site, one.function)}"

@@ -1,4 +1,4 @@
-"""What a memory snapshot says, in words: the peak and who holds it, what lies idle, what grows, what ran out."""
+"""Results of a memory snapshot in words: the peak and its holders, idle memory, growth, and shortage."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _MOST_GROWING: Final = 3
 _MOST_NAMED: Final = 4
 _WORTH_TELLING: Final = 0.2
 _OUTSIDERS: Final = "CUDA's context, libraries' workspaces, NCCL's buffers"
-_OUTSIDE: Final = "What lies outside torch's allocator (CUDA's context, NCCL, libraries' own) is in no snapshot."
-_WITH_SIZE: Final = " Where memory ran out, --device-memory SIZE tells how much it was."
+_OUTSIDE: Final = "Snapshots leave out memory outside torch's allocator (CUDA's context, NCCL, other libraries)."
+_WITH_SIZE: Final = " Where memory ran out, --device-memory SIZE shows how much that was."
 
 
 def memory_document(reports: Sequence[MemoryReport], width: int, joint: RanksTogether | None = None) -> Document:
-    """What snapshots say, for lines of ``width``; of several first what they say together, and a line each."""
+    """Results of snapshots, for lines of ``width``; with several, a summary and a line each come first."""
     parts: list[Part] = [_overview(reports)] if len(reports) > 1 else []
     if joint is not None:
         said = told_together(joint)
@@ -55,7 +55,7 @@ def memory_document(reports: Sequence[MemoryReport], width: int, joint: RanksTog
 
 
 def _lacks_size(report: MemoryReport) -> bool:
-    """Whether something ran out of which the memory of the device would tell more."""
+    """Whether the device's capacity would explain a shortage further."""
     outs = [one for device in report.devices for one in device.out_of_memory]
     return any(one.outside_bytes is None and one.device_free_bytes and one.reserved_bytes is not None for one in outs)
 
@@ -83,7 +83,7 @@ def summarize(report: MemoryReport) -> str:
 
 
 def _shortage(out: OutOfMemory) -> str:
-    """Who asked for how much and found no room, and what holds the memory."""
+    """The request that found no room, and the holders of memory."""
     asked = f"{size(out.asked_bytes)} were asked for and not found"
     if out.site is not None:
         asked = f"{_line(out.site, out.function)} asked for {size(out.asked_bytes)} and found no room"
@@ -220,7 +220,7 @@ def _line(site: str | None, function: str | None) -> str:
 
 
 def _row_name(holder: Holder, room: int) -> str:
-    """A label, or a line that keeps its file's name, number and function, whatever folders it loses."""
+    """A label, or a line with its file's name, number and function, at the cost of folders."""
     if holder.label is not None:
         return middle_cut(clean(holder.label, _LONGEST_NAME), room)
     line = _line(holder.site, holder.function)
@@ -238,14 +238,14 @@ def _fit(line: str, room: int) -> str:
 
 
 def _without_folders(line: str, room: int) -> str:
-    """The line without as many of its first folders as it takes to fit, if that is enough."""
+    """The line without its first folders until it fits, if that is enough."""
     while len(line) > room and "/" in line.removeprefix("…/"):
         line = f"…/{line.removeprefix('…/').partition('/')[2]}"
     return line.removeprefix("…/") if len(line) > room else line
 
 
 def _facts(device: DeviceMemory) -> Iterator[str]:
-    """What else is known, a sentence each."""
+    """Further facts, a sentence each."""
     if device.at_end is not None:
         yield _at_end(device.at_end)
     if device.events:
@@ -285,7 +285,7 @@ def _given_back(device: DeviceMemory) -> Iterator[str]:
 def _growth(device: DeviceMemory) -> Iterator[str]:
     growth = device.growth
     if growth is None:
-        yield f"growth from step to step: none told, since {device.no_growth_because}"
+        yield f"growth from step to step: unknown, since {device.no_growth_because}"
         return
     told = f"grows by {size(growth.bytes_per_step)} in each of {plural(growth.steps, 'step')}"
     sites = [
@@ -295,7 +295,7 @@ def _growth(device: DeviceMemory) -> Iterator[str]:
 
 
 def _out_of_memory(one: OutOfMemory) -> Iterator[str]:
-    """What ran out last, what held memory then, and what would have made room."""
+    """The last shortage, its holders of memory, and the remedies."""
     yield _ran_out(one)
     if one.holders:
         lines = [holder for holder in one.holders if holder.site is not None][:_MOST_NAMED]
@@ -322,7 +322,7 @@ def _ran_out(one: OutOfMemory) -> str:
 
 
 def _outside(one: OutOfMemory) -> str:
-    """What the device had given to others, and who they may be."""
+    """Device memory given to others, and its likely owners."""
     if one.outside_bytes is None:
         return ""
     return f"; {size(one.outside_bytes)} lay outside torch's allocator: {_OUTSIDERS}, or other processes"
@@ -338,7 +338,7 @@ def bars(curve: Sequence[tuple[int, int]], width: int) -> str:
 
 
 def comparison_document(found: Sequence[SnapshotComparison], width: int) -> Document:
-    """What each line holds more or less at the peak, the largest change first."""
+    """Change of each line's memory at the peak, the largest first."""
     parts = [part for one in found for part in _compared(one, width)]
     if not parts:
         none = "The two snapshots have no device in common."

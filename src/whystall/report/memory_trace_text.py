@@ -1,4 +1,4 @@
-"""The peaks that memory events of traces tell of, and who held them, in words."""
+"""Peaks from memory events of traces, and their holders, in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whystall.report.names import clean, middle_cut
 _LONGEST_NAME: Final = 200
 _WORTH_TELLING: Final = 0.2
 _NARROWEST: Final = 30
-_BEFORE: Final = "Who held what was there before, a memory snapshot tells."
+_BEFORE: Final = "A memory snapshot shows who held the memory that existed before."
 
 
 def peaks_document(peaks: Sequence[MemoryPeak], width: int, findings: Sequence[Finding] = ()) -> Document:
@@ -65,7 +65,7 @@ def _courses(peaks: Sequence[MemoryPeak], width: int) -> Iterator[Part]:
 
 
 def _holders(peak: MemoryPeak, width: int) -> Iterator[Part]:
-    """What was held at the peak by kind, and by module, function and operator; or why that is not known."""
+    """Memory at the peak by kind, and by module, function and operator; or the reason why it is unknown."""
     whole = peak.peak_allocated_bytes or 0
     if peak.held:
         kinds = (
@@ -93,7 +93,7 @@ def _holders(peak: MemoryPeak, width: int) -> Iterator[Part]:
 
 
 def _lacking(peak: MemoryPeak) -> Iterator[str]:
-    """What the trace does not say of any holder."""
+    """Facts that the trace lacks for every holder."""
     modules = any(one.module is not None for one in peak.holders)
     functions = any(one.function is not None for one in peak.holders)
     if not modules or not functions:

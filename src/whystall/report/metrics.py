@@ -1,4 +1,4 @@
-"""What a job is known to do as metrics, and as Prometheus reads them from a text file (node exporter's collector)."""
+"""Metrics of a job, and their text for Prometheus (node exporter's textfile collector)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BEGINNING: Final = f"# HELP {METRICS[0].name} ".encode()
 
 @dataclass(frozen=True, slots=True)
 class RankMetrics:
-    """What is known of one rank: its steps by length, its latest pace, and how that compares with its first one."""
+    """Facts about one rank: its steps by length, its latest pace, and that pace relative to the first."""
 
     rank: int
     steps: Histogram
@@ -38,7 +38,7 @@ class RankMetrics:
 
 
 def points_of_ranks(ranks: Sequence[RankMetrics]) -> Iterator[Point]:
-    """What the steps of a job say."""
+    """Metrics from the steps of a job."""
     for one in ranks:
         rank = {"rank": str(one.rank)}
         yield Point(STEP_DURATION, rank, one.steps)
@@ -49,7 +49,7 @@ def points_of_ranks(ranks: Sequence[RankMetrics]) -> Iterator[Point]:
 
 
 def points_of_report(report: Report) -> Iterator[Point]:
-    """What a report says: the ledger of each device, and the findings that count, each cause once."""
+    """Metrics from a report: the ledger of each device, and the findings that count, each cause once."""
     for device in report.devices:
         labels = {"rank": str(device.rank), "device": str(device.device)}
         for part in device.ledger.__struct_fields__:

@@ -66,12 +66,12 @@ def _phases(profile: ModelProfile) -> Table:
         if one.all_flops or one.bytes
     ]
     labels = ("phase", "model FLOPs", "causal", "executed", "all", "bytes", "time")
-    return grid("What a step does, by phase", labels, rows).table
+    return grid("Work of a step, by phase", labels, rows).table
 
 
 def _conventions(conventions: Mapping[str, int]) -> Table:
     rows = ((name, _flops(value)) for name, value in conventions.items())
-    return grid("Of a training step", ("convention", "FLOPs"), rows).table
+    return grid("FLOPs of a training step", ("convention", "FLOPs"), rows).table
 
 
 def _flops(value: int) -> Cell:

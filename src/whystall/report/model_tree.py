@@ -18,7 +18,7 @@ CONVENTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What products reach on the device that was timed, in FLOP/s, and where that is known from."""
+    """FLOP/s that products reach on the timed device, with its source."""
 
     flops_per_s: float
     source: str
@@ -67,7 +67,7 @@ def _totals(profile: ModelProfile) -> str:
 
 
 def _gradients(profile: ModelProfile) -> str:
-    """How the backward pass divides into gradients of inputs and of weights, as far as that can be told."""
+    """The backward pass divided into gradients of inputs and of weights, as far as known."""
     known = profile.input_gradient_flops + profile.weight_gradient_flops
     if not known:
         return ""
@@ -77,7 +77,7 @@ def _gradients(profile: ModelProfile) -> str:
 
 
 def _rating(profile: ModelProfile, ceiling: Ceiling | None) -> str:
-    """What share of the ceiling each phase reached."""
+    """Share of the ceiling that each phase reached."""
     reached = [
         f"{name} {share(amount.executed_flops / (amount.time_ns / 1e9) / ceiling.flops_per_s)}"
         for name in ("forward", "backward")

@@ -1,4 +1,4 @@
-"""Names from a trace made safe and short: nobody controls what a stranger's kernel is called."""
+"""Names from a trace made safe and short, since a stranger's kernel may have any name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def middle_cut(text: str, limit: int) -> str:
 
 @lru_cache(maxsize=16_384)
 def shorten(text: str, limit: int) -> str:
-    """A name that still tells one kernel from another: return type, arguments and inner templates go first.
+    """A short name that still identifies a kernel: return type, arguments and inner templates go first.
 
     >>> shorten("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
     ...         "std::array<char*, 1ul> >(int, at::native::FillFunctor<float>)", 95)
@@ -111,7 +111,7 @@ def _cut(name: str, limit: int) -> str:
 
 
 def _ends(name: str, limit: int) -> str:
-    """The first third of what fits, and the end: in paths and operators the end tells more."""
+    """The first third of the room, and the end: in paths and operators the end says more."""
     head = limit // 3
     return name if len(name) <= limit else f"{name[:head]}{ELLIPSIS}{name[len(name) - (limit - head - 1) :]}"
 
@@ -135,7 +135,7 @@ def _from(name: str, start: int, limit: int) -> str:
     if word <= head:
         return middle_cut(name, limit)
     rest, room = name[word:], limit - head - 1
-    if len(rest) > room and _LIST.search(rest):  # a list ends in what tells least
+    if len(rest) > room and _LIST.search(rest):  # a list ends with its least informative part
         return f"{name[:head]}{ELLIPSIS}{rest[: room - 1]}{ELLIPSIS}"
     return name[:head] + ELLIPSIS + middle_cut(rest, room)
 

@@ -17,7 +17,7 @@ _NO = "-"
 def options_document(found: Sequence[OptionRow], width: int) -> Document:
     """The table, and what its cells mean."""
     names = [one.device for one in found[0].cells]
-    labels = ("one device if not told otherwise", "holds", *(_short(name) for name in names))
+    labels = ("one device by default", "holds", *(_short(name) for name in names))
     rows = [[row.options or row.text, _held(row), *map(_cell, row.cells)] for row in found]
     meaning = (
         "A time: it fits, and a step takes at least that (arithmetic and memory at the device's peaks, or what ranks "

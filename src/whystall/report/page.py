@@ -1,4 +1,4 @@
-"""What the HTML page shows, cut to a budget: views that the template walks through without deciding anything."""
+"""Content of the HTML page, cut to a budget: views that the template walks through without deciding anything."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from whystall.report.tables import Limits, Table
 from whystall.report.vocabulary import class_colour
 from whystall.vocabulary.collectives import kind_named
 
-_OVERVIEW = "devices"  # stands beside the devices' bars, with as many rows as there are bars
+_OVERVIEW = "devices"  # stands beside the devices' bars, one row per bar
 _TIMELINE_NAME = 80
 _MOST_LANES = 24
 
@@ -355,7 +355,7 @@ def page(report: Report, budget: Budget, sections: Sequence[Section] = SECTIONS)
 
 
 def _strip(report: Report, devices: Sequence[Device], columns: int) -> StripView | None:
-    """All devices stage by stage where messages tell the stages of a pipeline, else host by host."""
+    """All devices stage by stage where messages show the stages of a pipeline, else host by host."""
     told = (row.ranks for row in report.communication if kind_named(row.collective) == "send_recv" and row.ranks)
     stage_of = stages(pair for pair in told if len(pair) == 2)
     if not stage_of or any(device.rank not in stage_of for device in devices):

@@ -301,7 +301,7 @@ def _flow(phase: str, frame: pl.DataFrame, origin: int) -> Iterator[list[str]]:
 
 
 def _samples(trace: Trace, tracks: _Tracks, origin: int) -> Iterator[list[str]]:
-    """What counters said from the first event on, in their device's process; those of no device are drawn nowhere."""
+    """Counters from the first event on, in their device's process; those of no device are left out."""
     places = tracks.streams.select("device", "pid").unique()
     drawn = trace.counters.filter(pl.col("ts_ns") >= origin).with_columns(pl.col("device").cast(pl.Int64))
     for batch in drawn.join(places, on="device", maintain_order="left").iter_slices(BATCH):

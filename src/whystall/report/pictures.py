@@ -44,8 +44,8 @@ class PictureView:
 def picture_of(finding: Finding, gain: Gain | None, report: Report | None = None) -> PictureView | None:
     """The picture of a finding that has a gain or marks.
 
-    What no recorded step shows is to be seen in the steps of the whole run, or in the timeline as a whole, where the
-    report draws them.
+    A fact that no recorded step shows appears in the steps of the whole run, or in the whole timeline, where the report
+    draws them.
     """
     place = finding.in_step
     if place is None and gain is None:

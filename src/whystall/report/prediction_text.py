@@ -85,7 +85,7 @@ def _phases(found: Prediction) -> Iterator[Part]:
         else f", {count(found.trainable_parameters)} of them trained"
     )
     yield f"{count(found.parameters)} parameters{trained}"
-    yield grid("What is held when", ("held at the peak of", *(phase.phase for phase in found.phases)), rows)
+    yield grid("Memory held by phase", ("held at the peak of", *(phase.phase for phase in found.phases)), rows)
 
 
 def _sharing(found: Prediction) -> str:
@@ -98,7 +98,7 @@ def _sharing(found: Prediction) -> str:
 def _stages(found: Prediction) -> Iterator[Part]:
     if found.stages:
         rows: list[Row] = [[str(number), tables.size(held)] for number, held in enumerate(found.stages)]
-        yield grid("What a rank of each stage holds", ("stage", "held at most"), rows)
+        yield grid("Memory of a rank, by stage", ("stage", "held at most"), rows)
 
 
 def _amount(n_bytes: int) -> Cell:
@@ -126,7 +126,7 @@ def _work(found: Prediction) -> Iterator[Part]:
 
 
 def _sent(found: Prediction) -> str:
-    """What tensor parallelism sends, and how long that takes a link at its peak."""
+    """Traffic of tensor parallelism, and its time on a link at its peak."""
     sent = found.tensor_parallel_bytes
     if not sent:
         return ""
@@ -198,7 +198,7 @@ def accumulation_text(batches: int, batch: int, ranks: str, effective: int) -> s
 
 def _remedies(found: Prediction) -> Iterator[Part]:
     if found.remedies:
-        yield "What needs less, each predicted like the step itself:"
+        yield "Remedies that need less memory, each predicted like the step itself:"
         yield Points(tuple(map(_remedy, found.remedies[:_REMEDIES])))
 
 
@@ -211,15 +211,15 @@ def _remedy(one: Remedy) -> str:
 
 
 def _recompute(found: Prediction, width: int) -> Iterator[Part]:
-    """What to compute again: a table with running totals, and what the modules in it keep."""
+    """Modules to recompute: a table with running totals, and what the modules in it keep."""
     if found.no_recompute_because is not None:
         yield fill(f"Nothing to compute again is named: {found.no_recompute_because}.", width)
         return
     if not found.recompute:
         return
     head = (
-        "What to compute again instead of keeping (torch.utils.checkpoint), most bytes per FLOP first, each with those "
-        "above it and predicted like the step itself:"
+        "Recompute instead of keeping (torch.utils.checkpoint), most bytes per FLOP first, each with those above it "
+        "and predicted like the step itself:"
     )
     labels = ("computed again", "saves", "FLOPs more", "of the step's", "saved in all", "held then")
     rows: list[Row] = []
@@ -231,7 +231,7 @@ def _recompute(found: Prediction, width: int) -> Iterator[Part]:
     short = "" if last.fits or found.fit is None or found.fit.fits else " It does not fit with all of them."
     cost = f"All of it: {_flops(last.total_more_flops).text} FLOPs more a step, as {last.options}.{short}"
     yield fill(head, width)
-    yield grid("What to compute again", labels, rows, first="name")
+    yield grid("Modules to recompute", labels, rows, first="name")
     yield Points(tuple(dict.fromkeys(map(_keeps, found.recompute))))
     yield fill(cost, width)
 

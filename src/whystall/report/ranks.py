@@ -37,7 +37,7 @@ Row = TypeVar("Row", bound=_Ranked)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """What a report says about one device: what it did, what it made of its peak, its representative step."""
+    """A report's part on one device: its activity, its share of the peak, its representative step."""
 
     device: Device
     rating: DeviceEfficiency | None
@@ -46,7 +46,7 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """What a report says about one rank."""
+    """A report's part on one rank."""
 
     rank: int
     devices: Sequence[Device]
@@ -74,7 +74,7 @@ class RankReport:
         return all(device.kind == "cpu" for device in self.devices)
 
     def of_device(self, device: Device) -> DeviceReport:
-        """What is said about one of its devices."""
+        """The part on one of its devices."""
         number = device.device
         return DeviceReport(
             device=device,
@@ -132,7 +132,7 @@ def by_rank(report: Report) -> tuple[RankReport, ...]:
 
 
 def device_name(device: Device) -> str:
-    """What people call a device: its kind, number and model."""
+    """Label of a device: its kind, number and model."""
     kind = {"gpu": f"GPU {device.device}", "accelerator": f"Accelerator {device.device}", "cpu": "CPU"}[device.kind]
     return f"{kind} · {clean(device.name, 80)}" if device.name else kind
 

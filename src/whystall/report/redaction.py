@@ -1,6 +1,6 @@
-"""A report without the names of a job: for showing outside what may not be told.
+"""A report without the names of a job, for showing outside.
 
-What is kept is what is known to be public, by its whole name and never by how it begins: words of whystall's own
+Only names known to be public are kept, by the whole name and never by its beginning: words of whystall's own
 texts, tables and code (``num_workers``, ``attention``, ``DataLoader``), and the names in ``public_names.txt``
 (operators, autograd's nodes, runtime calls, kernels, modules; a source for each list). Names of kernels that libraries
 generate (``ampere_sgemm_128x64_tn``) are kept if each of their parts is known. Every other word (of files, functions,
@@ -30,7 +30,7 @@ _WORD: Final = re.compile(r"\w+")
 _NUMBER: Final = re.compile(r"\d+(x\d+)*[A-Za-z]{0,2}")
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _OF_LANGUAGES: Final = "const unsigned signed anonymous namespace struct half volatile restrict"
-# What has one letter names nothing.
+# A single letter names nothing.
 _SHORT: Final = 2
 _WHOLE: Final = ("operators", "libraries", "calls", "kernels", "modules")
 _NODE: Final = re.compile(r"(\w+?)Backward\d{0,2}")
@@ -42,11 +42,11 @@ _SIGN: Final = re.compile(
     r"(?:cl|ix|pl|mi|eq|ne|lt|gt)(?=E)|[vwbcahstijlmxyfdn]|_|\d"
 )
 _FUSED: Final = re.compile(r"triton_[a-z]*_")
-# What follows the name of a trace's file.
+# Suffixes of a trace's file name.
 _ENDING: Final = re.compile(r"(\.pt)?(\.trace)?(\.(json|pb|sqlite|csv|db|parquet|xplane|pftrace|gz|zip))*$")
 # Fields whose text is code of the job.
 _CODE: Final = frozenset({"text", "symbol"})
-# What a CPU is called says nothing of whose it is, and whether two reports compare.
+# A CPU's model does not identify its owner, and decides whether two reports compare.
 _OF_THE_MAKER: Final = frozenset({"cpu"})
 
 

@@ -1,4 +1,4 @@
-"""What a report and a trace can be written as, in one tuple to read top to bottom.
+"""Formats of reports and traces, in one tuple to read top to bottom.
 
 Nothing of a format is imported before it is asked for: the command line lists them all whenever it starts.
 """
@@ -41,7 +41,7 @@ class TimelineLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a format may want to know besides the report; each takes notice of what concerns it."""
+    """Options of formats besides the report; each format uses its own."""
 
     width: int = 100
     colour: bool = False
@@ -89,7 +89,7 @@ class TraceFile(_Export):
     """A trace as one file; gzipped on request."""
 
     hint: str = ""
-    """What to do with the file, which is put in for ``{}``."""
+    """Advice for the file, which replaces ``{}``."""
 
     def write(self, trace: Trace, stream: IO[bytes], *, compress: bool) -> None:
         """Writes the trace."""
@@ -101,7 +101,7 @@ class TraceFolder(_Export):
     """A trace as several files in a folder."""
 
     def files(self, trace: Trace) -> dict[str, Fill]:
-        """What fills each file, by its name."""
+        """Writers of each file, by name."""
         files: dict[str, Fill] = self.function(trace)
         return files
 
@@ -117,7 +117,7 @@ class RunFile(_Export):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Curves(_Export):
-    """What is told of a run that has ended, for a tool that draws curves; ``extra`` brings its ``package``."""
+    """Results of a finished run, for a tool that draws curves; ``extra`` brings its ``package``."""
 
     extra: str
     package: str
@@ -128,7 +128,7 @@ class CurvesFolder(_Curves):
     """The run as files in a folder."""
 
     def files(self, told: Told) -> dict[str, Fill]:
-        """What fills each file, by its name."""
+        """Writers of each file, by name."""
         files: dict[str, Fill] = self.function(told)
         return files
 

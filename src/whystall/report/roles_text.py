@@ -11,7 +11,7 @@ from whystall.report.names import clean
 from whystall.report.tables import Cell
 
 _LONGEST = 60
-_WORTH_TELLING = 0.01  # of the time; a gain below is not told
+_WORTH_TELLING = 0.01  # share of the time; a smaller gain is left out
 _BY = {
     "traces": "By traces: a process works while its device computes or copies; pauses up to 5 ms are none.",
     "samples": "By samples of watched runs, step by step: the passes of a step are taken to lie at its end.",
@@ -26,7 +26,7 @@ def roles_document(found: Roles, by: str, notes: Sequence[str]) -> Document:
         Heading("The ledger over roles", _BY[by], _BY[by]),
     ]
     parts += [
-        grid("Of the time that all recordings share", ("Who works", "Time", "Share"), _ledger(found)),
+        grid("The time that all recordings share", ("Who works", "Time", "Share"), _ledger(found)),
         Heading("Roles"),
         grid("Each role, as shares of that time", _COLUMNS, [_row(role, found.window_ns) for role in found.roles]),
         Lines((_LEGEND, *_steps(found))),
@@ -95,7 +95,8 @@ _COLUMNS = (
 )
 _LEGEND = (
     "Works: at least one of its processes does; each works: the mean over them; tail: it works alone, on at most half "
-    "of them; waits: another role works, and none of them, in so many bubbles; communicates: and does not work, the "
+    "of them; waits: another role works and none of them does, with the number of bubbles; communicates: and does not "
+    "work, the "
     "mean over them."
 )
 
@@ -120,7 +121,7 @@ def _row(role: Role, window_ns: int) -> tuple[str | Cell, ...]:
 
 
 def _steps(found: Roles) -> Iterator[str]:
-    """What a step is, role by role."""
+    """A step, role by role."""
     for role in found.roles:
         if role.step_name is not None and role.steps:
             counted = plural(role.steps, "step")

@@ -81,12 +81,12 @@ def _driver(report: Report, rules: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _rule(cause: Cause) -> dict[str, Any]:
-    """What is known of a cause, whoever's run it is found in."""
+    """Facts about a cause that hold for every run."""
     parts = [
         cause.meaning,
         f"How it is measured: {cause.measured}",
         f"What to do: {cause.remedy}",
-        f"What it risks: {cause.risk}" if cause.risk else None,
+        f"Risk: {cause.risk}" if cause.risk else None,
         f"It worked when: {cause.proof}",
     ]
     told = [part for part in parts if part]
@@ -174,7 +174,7 @@ def _path(file: str) -> PurePath:
 
 
 def _fingerprint(finding: Finding, root: str | None) -> str:
-    """The same for the same cause at the same code in another run, whatever line it moved to and whatever it cost."""
+    """Equal for the same cause at the same code in another run, at any line and any cost."""
     first = finding.code[0] if finding.code else None
     place = [artifact(first.file, root)["uri"] if first.file else "", first.symbol or ""] if first else []
     told = json.dumps([finding.id, finding.scope.ranks, *place])

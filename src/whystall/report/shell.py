@@ -1,4 +1,4 @@
-"""What every page has around its content: style, scripts, policy, masthead; no remote address, at most 1 MB."""
+"""The frame of every page: style, scripts, policy, masthead; no remote address, at most 1 MB."""
 
 from __future__ import annotations
 

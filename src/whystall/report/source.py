@@ -13,13 +13,13 @@ from whystall.report.schema import Dropped, Source, SourceFile
 from whystall.trace.model import Quarantine, Trace
 from whystall.vocabulary.signals import SIGNALS
 
-# Of more ranks each sentence is told once, with the ranks that it is about.
+# With more ranks each sentence comes once, with its ranks.
 _FEW: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a report says of one rank's recording, whether its trace is at hand or only its summary."""
+    """A report's part on one rank's recording, from its trace or its summary."""
 
     name: str
     rank: int
@@ -71,7 +71,7 @@ _OWN: Final = frozenset({"name", "rank", "in_depth"})
 
 
 def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bool) -> Source:
-    """What was read. Of a job that was ``watched`` devices were recorded if it used any: none of them is missing.
+    """The input. In a job that was ``watched`` devices were recorded if it used any: none of them is missing.
 
     ``problems`` are sentences on what was left out or could not be read; what recordings lack is said before them.
     """
@@ -119,7 +119,7 @@ def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bo
 
 
 def world_size(read: Sequence[Recording]) -> int | None:
-    """How many ranks the job has, as far as a recording tells."""
+    """Number of ranks of the job, as far as a recording shows it."""
     return max((size for one in read if (size := one.world_size) is not None), default=None)
 
 

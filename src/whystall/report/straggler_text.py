@@ -1,4 +1,4 @@
-"""What stragglers cost a job, as text."""
+"""Cost of stragglers to a job, as text."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class StripView:
 def strip(devices: Sequence[Device], hosts: Sequence[int], columns: int, of: str = "hosts") -> StripView | None:
     """The picture of devices in order; ``hosts`` are how many devices each host has (empty: not known).
 
-    Or each stage of a pipeline, where ``of`` says so. ``None`` for few devices, whose bars say as much. More devices
+    Or each stage of a pipeline, where ``of`` says so. ``None`` for few devices, whose bars say the same. More devices
     than ``columns`` share them: a column shows the one that is farthest from the median.
     """
     if len(devices) < _FEWEST:

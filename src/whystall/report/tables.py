@@ -25,7 +25,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a cell says; ``value`` is what it sorts by, ``full`` the whole of a shortened name."""
+    """Content of a cell; ``value`` is what it sorts by, ``full`` the whole of a shortened name."""
 
     text: str
     value: int | float | str | None = None

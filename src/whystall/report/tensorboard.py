@@ -1,4 +1,4 @@
-"""What is told of a run as TensorBoard's event file, written by TensorBoard's own package.
+"""Results of a run as TensorBoard's event file, written by TensorBoard's own package.
 
 Neither the time of writing nor the machine's name is in the file or in its name: same run, same bytes.
 """
@@ -24,7 +24,7 @@ _VERSION: Final = "brain.Event:2"
 
 
 def event_files(told: Told) -> dict[str, Fill]:
-    """What writes the event file, by its name."""
+    """Writer of the event file, by name."""
     return {FILE: partial(_write, told)}
 
 

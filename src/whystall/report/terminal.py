@@ -199,7 +199,7 @@ def _evidence(facts: Sequence[Fact]) -> RichTable:
 
 
 def _grounds(finding: FindingView) -> Iterator[Text]:
-    """What speaks for the finding and against others, and how to prove it."""
+    """Evidence for the finding and against others, and the command that proves it."""
     if finding.risk:
         yield Text(f"risk: {finding.risk}")
     if finding.command:

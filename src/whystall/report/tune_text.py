@@ -60,7 +60,7 @@ def _table(trials: Sequence[Trial]) -> Grid:
     notes = [f"{one.name}={one.value}: {one.because}" for one in trials if one.because is not None]
     rows: list[Row] = [(f"{one.name}={one.value}", *_cells(one), one.verdict) for one in trials]
     labels = ("setting", "before", "after", "times as fast", "pairs", ("", "verdict"))
-    return grid("What was tried, each against the best so far", labels, rows, notes=notes, first="name")
+    return grid("Trials, each against the best so far", labels, rows, notes=notes, first="name")
 
 
 def _cells(one: Trial) -> tuple[Cell, ...]:

@@ -25,7 +25,7 @@ class Part:
     explanation_cpu: str | None = None
 
     def explained(self, kind: str) -> str:
-        """What the part means on a device of this kind."""
+        """Meaning of the part on a device of this kind."""
         return self.explanation_cpu if kind == "cpu" and self.explanation_cpu else self.explanation
 
 
@@ -61,8 +61,8 @@ PARTS: tuple[Part, ...] = (
     Part("idle_gap", "Idle: short gaps", "#93a3b8", "#1b1b1b", "-", "vertical",
          "Short gaps between kernels already queued.", "Short gaps between operators."),
     Part("idle_unknown", "Idle: unknown", "#b4bdc8", "#1b1b1b", "?", "cross",
-         "The capture lacks the signal that would tell.",
-         "The capture lacks the signal that would tell."),
+         "The capture lacks the signal that would show it.",
+         "The capture lacks the signal that would show it."),
 )  # fmt: skip
 
 PART: Mapping[str, Part] = MappingProxyType({part.key: part for part in PARTS})
@@ -84,7 +84,7 @@ OTHER_COLOUR = "#8a94a3"
 
 
 def class_colour(name: str) -> str:
-    """The colour of a timeline's event class, grey for those that nobody foresaw."""
+    """The colour of a timeline's event class, grey for unforeseen ones."""
     return CLASS_COLOURS.get(name.lower(), CLASS_COLOURS.get(name.lower().rstrip("s"), OTHER_COLOUR))
 
 

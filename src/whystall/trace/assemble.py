@@ -153,7 +153,7 @@ def _told_apart(samples: pl.DataFrame, quarantined: list[Quarantine]) -> pl.Data
     if len(counters) <= MOST_COUNTERS:
         return samples
     kept = samples.join(counters.head(MOST_COUNTERS), on=["device", "name"], how="semi", nulls_equal=True)
-    quarantined.append(Quarantine("of more counters than are told apart", len(samples) - len(kept), 0))
+    quarantined.append(Quarantine("more counters than can be distinguished", len(samples) - len(kept), 0))
     return kept
 
 

@@ -263,8 +263,8 @@ def _warnings(
         )
     elif larger is not None:
         out.append(
-            f"a step computes {larger:.3g} times as much after the change: it is another kind of step, and whole runs "
-            "were compared, which says nothing where a run goes on for a set time and not for a set amount of work"
+            f"a step computes {larger:.3g} times the work after the change: it is another kind of step, so whole runs "
+            f"were compared, which says nothing where a run lasts for a set time instead of a set amount of work"
         )
     elif not by_steps:
         out.append("no training steps were seen: whole runs were compared, start-up included")

@@ -57,6 +57,7 @@ def sources(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.alone
 def test_time_waited_is_told_from_time_computed(sources: Path) -> None:
     from whystall.probe.data.run import probe_data
 

@@ -93,8 +93,8 @@ def with_workers(
     risk = cause.risk
     if threads_left is not None:
         risk = (
-            f"Training used {threads} of {cores} cores and keeps {threads_left}: its own operators take longer, by how "
-            "much their size tells only roughly. With all its threads beside workers a step is slower than before."
+            f"Training used {threads} of {cores} cores and keeps {threads_left}: its own operators take longer; "
+            "their size gives only a rough estimate. With all its threads beside workers a step is slower than before."
         )
     elif cores is not None and threads is not None and not on_device and count + threads > cores:
         risk = (

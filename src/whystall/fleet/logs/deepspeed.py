@@ -66,7 +66,7 @@ def from_text(text: str, group_sizes: dict[str | None, int]) -> CommLog:
     rows = [_corrected(one, world, group_sizes.get(one.kind, group_sizes.get(None))) for one in printed]
     notes = ["bandwidths are printed in Gbit/s, and are bytes per second here"]
     if world is not None:
-        notes.append(f"the printed bandwidths are those of {world} ranks, the whole job, whatever the group")
+        notes.append(f"the printed bandwidths assume {world} ranks, the whole job, for every group")
     if any(row.ranks is None or row.ranks == world for row in rows) and not group_sizes:
         notes.append(
             "the sizes of groups are not in the log: say them (--group-size), or all are taken for the whole job"

@@ -118,7 +118,8 @@ class Inspected:
     def _notes(self, partial: int) -> Iterator[str]:
         if partial:
             yield (
-                f"{partial:,} collectives are not in the logs of all their ranks: waiting cannot be told from transfer "
+                f"{partial:,} collectives are not in the logs of all their ranks: waiting and transfer cannot be "
+                f"separated "
                 "there (give the logs of all processes; the inspector keeps the last 1,024 of a communicator)"
             )
         if self.unknown:

@@ -33,8 +33,8 @@ __all__ = ["READER", "from_traces", "is_trace"]
 _GROUP: Final = ["group", "group_ranks"]
 _OF_WAITING: Final = ("wait_ns", "transfer_ns")
 _ON_HOST: Final = (
-    "a library on the host (gloo, MPI) carried the collectives out, at times that are not those at which ranks came: "
-    "who was waited for is not told here, and times are the shortest of the ranks, waiting included"
+    "a library on the host (gloo, MPI) carried the collectives out, at times other than the ranks' arrivals: the rank "
+    "that others waited for is unknown, and times are the shortest of the ranks, waiting included"
 )
 
 
@@ -67,7 +67,7 @@ def from_traces(paths: Sequence[Path]) -> CommLog:
         for trace, rank in zip(read.traces, read.ranks, strict=True)
     ]
     if not any(len(one.start) for one in attendances):
-        raise InputError("; ".join(["the traces tell of no collective", *read.failures]))
+        raise InputError("; ".join(["the traces hold no collective", *read.failures]))
     on_host = any(one.on_host for one in attendances)
     table = _table(attendances)
     if on_host:
@@ -176,8 +176,8 @@ def _notes(table: pl.DataFrame) -> Iterator[str]:
     alone = table.filter(pl.col("wait_ns").is_null())["number"].n_unique()
     if alone:
         yield (
-            f"of {alone:,} collectives not all ranks of the group are known to be here: waiting cannot be told from "
-            "transfer there, and times of these are the shortest of the ranks that are here"
+            f"{alone:,} collectives lack ranks of their group: waiting and transfer cannot be separated there, and "
+            f"times are the shortest of the ranks that are present"
         )
     if table["kind"].null_count():
-        yield "kernels of no collective that a convention is known for are told as of unknown kind"
+        yield "kernels of collectives without a known convention are listed as of unknown kind"

@@ -78,7 +78,7 @@ def predict(
     if allocator is not None and not reserved:
         raise UsageError("settings of the allocator change what is reserved: add --reserved")
     if reserved and (request.on_cpu or request.devices > 1):
-        raise UsageError("what is reserved is told of one rank on an accelerator: name it by --device, without --ranks")
+        raise UsageError("--reserved works for a single accelerator rank: pass --device and drop --ranks")
     if conventions and request.pipeline_parallel > 1:
         raise UsageError(
             "conventions are those of a model on each rank: leave --conventions or --pipeline-parallel out"
@@ -293,9 +293,9 @@ def _parallel(request: Request) -> Iterator[str]:
             + "; buffers of its communication are not in it"
         )
     if request.pipeline_parallel > 1:
-        batches = "as many micro-batches as stages, or more" if request.micro_batches is None else "micro-batches"
+        batches = "at least one micro-batch per stage" if request.micro_batches is None else "micro-batches"
         yield (
-            f"{request.pipeline_parallel} stages of as many blocks each, one forward and one backward in turn (1F1B), "
+            f"{request.pipeline_parallel} stages of equally many blocks, one forward and one backward in turn (1F1B), "
             f"{batches}; work and time are of one micro-batch on a stage with both ends"
         )
     if request.expert_parallel > 1:

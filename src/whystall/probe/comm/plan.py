@@ -71,7 +71,7 @@ def groups_of(ranks: int, split: str) -> list[list[int]]:
     if sizes[0] < _FEWEST or sizes[0] != sizes[-1]:
         raise UsageError(
             f"--split {split!r} makes groups of {', '.join(map(str, sorted(set(sizes))))} of {ranks} ranks; groups "
-            f"have {_FEWEST} ranks at least, and all as many"
+            f"need {_FEWEST} ranks at least, and equal sizes"
         )
     return list(groups.values())
 

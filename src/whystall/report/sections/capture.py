@@ -54,7 +54,7 @@ def signals(report: Report, limits: Limits) -> Table:
         (tables.words(signal.replace("_", " "), limits), Cell("yes" if present else "no", int(present)))
         for signal, present in found[: limits.rows]
     )
-    caption = "What the capture carries; a missing signal leaves some causes undecided."
+    caption = "Signals in the capture; a missing one leaves some causes undecided."
     return tables.table("signals", "Signals", caption, columns, rows, total=len(found))
 
 

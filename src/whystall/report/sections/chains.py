@@ -37,7 +37,7 @@ def fusible(rank: RankReport, limits: Limits) -> Table:
             note="Without intermediate tensors; a backward pass may need them, and then it is up to the other number",
             priority=4,
         ),
-        Column("Time fused", note="At 85 % of the memory bandwidth, likewise", priority=1),
+        Column("Time fused", note="At 85 % of the memory bandwidth too", priority=1),
     )  # fmt: skip
     rows = [(chain, found.device) for found in rank.chains for chain in found.fusible]
     shown = tables.largest(rows, limits, lambda row: (row[0].total_ns, str(row[0].start_ns)))
@@ -100,7 +100,7 @@ def origins(rank: RankReport, limits: Limits) -> Table:
         )
         for share in shares[: limits.rows]
     )
-    caption = "Where device time comes from, as far as the recording tells; every event is in one row."
+    caption = "Where device time comes from, as far as it was recorded; every event is in one row."
     total = len(shares)
     return tables.table("origins", "Origins", caption, columns, rows if told else (), total=total if told else 0)
 

@@ -1,4 +1,4 @@
-"""What the devices' own counters said."""
+"""The devices' own counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def counters(rank: RankReport, limits: Limits) -> Table:
     """Counters by device: shares first, those that were highest while the device worked."""
     columns = (
         Column("Counter", "name"),
-        Column("Device", note="Unknown where the recording does not tell whose it is", priority=2),
+        Column("Device", note="Unknown where the recording does not name it", priority=2),
         Column("Mean", note="Over the device's window, by time", priority=1),
         Column("Working", note="Mean while anything ran on the device", priority=1),
         Column("Idle", note="Mean while nothing ran on it", priority=1),
@@ -37,7 +37,7 @@ def counters(rank: RankReport, limits: Limits) -> Table:
         for row in shown
     )
     caption = (
-        "What the device's own counters said within its window; each value holds until the next. One that holds for "
+        "The device's own counters within its window; each value holds until the next. One that holds for "
         "longer than a kernel is of the gap beside it, too."
     )
     return tables.table("counters", "Device counters", caption, columns, rows, total=len(rank.counters))

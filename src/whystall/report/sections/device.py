@@ -1,4 +1,4 @@
-"""What a device did: its steps, streams, kernels and longest events."""
+"""Activity of a device: its steps, streams, kernels and longest events."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _cpu_measures(device: Device) -> Iterator[_Measure]:
     yield "Compute", device.compute_ns, None, "In operators"
     if device.communication_ns:
         yield "Communication", device.communication_ns, None, "In collectives"
-    yield "Outside operators", device.idle_ns, None, "Python, input, and whatever else the ledger names"
+    yield "Outside operators", device.idle_ns, None, "Python, input, and the ledger's other idle parts"
 
 
 def _accelerator_measures(device: Device) -> Iterator[_Measure]:
@@ -164,7 +164,7 @@ def streams(device: Device, limits: Limits) -> Table:
 
 
 WORK: Final = (
-    Column("FLOPs", note="Of products, convolutions and attention, a causal mask taken off", priority=4),
+    Column("FLOPs", note="Products, convolutions and attention, less what a causal mask saves", priority=4),
     Column("FLOP/s", priority=2),
     Column("B/s", note="Bytes that must be read and written, over the time"),
     Column("Roofline", note="Least time that the device allows over the time taken", priority=2),
@@ -172,7 +172,7 @@ WORK: Final = (
 
 
 def work_cells(row: Kernel | KernelFamily | Operator) -> tuple[Cell, ...]:
-    """What a row did, under the headings of `WORK`."""
+    """Work of a row, under the headings of `WORK`."""
     return (
         tables.rate(row.flops_causal, "FLOP"),
         tables.rate(row.flops_per_s, "FLOP/s"),
@@ -203,7 +203,7 @@ def families(rank: RankReport, limits: Limits) -> Table:
         )
         for row in shown
     )
-    caption = "Device time by family. What no rule knows is listed with its share."
+    caption = "Device time by family. Unknown kernels are listed with their share."
     return tables.table("families", "Kernel families", caption, columns, rows, total=len(rank.families))
 
 
@@ -212,7 +212,7 @@ def kernels(rank: RankReport, limits: Limits) -> Table:
     columns = (
         Column("Name", "name"), Column("Class", "text", priority=5), Column("Family", "text", priority=4),
         Column("Count"), Column("Total", priority=1), Column("Mean", priority=4), Column("Max", priority=5),
-        Column("Share", note="Of the sum of all device events", priority=1), *WORK,
+        Column("Share", note="Relative to the sum of all device events", priority=1), *WORK,
     )  # fmt: skip
     shown = tables.largest(rank.kernels, limits, lambda row: (row.total_ns, row.name))
     rows = (

@@ -1,4 +1,4 @@
-"""Sections that other packages bring. Whatever goes wrong in one stands in the report as a sentence."""
+"""Sections that other packages bring. An error in one becomes a sentence in the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many ranks in one table: host by host where the recordings tell, else in blocks of ranks."""
+"""Many ranks in one table: host by host where the recordings show hosts, else in blocks of ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whystall.report import tables
 from whystall.report.schema import Report, SourceFile
 from whystall.report.tables import Cell, Column, Limits, Table
 
-# As many ranks as are all shown one by one (`InTerminal.rows` of the devices).
+# Up to this number ranks are shown one by one (`InTerminal.rows` of the devices).
 _FEW_RANKS: Final = 16
 _MOST_BLOCKS: Final = 32
 
@@ -63,10 +63,9 @@ def hosts(report: Report, limits: Limits) -> Table:
 
 
 def by_host(devices: Sequence[Device], files: Sequence[SourceFile] = ()) -> list[list[Device]]:
-    """The devices (in order of rank) host by host: as their files tell, else as their numbers do.
+    """The devices (in order of rank) host by host: from their files, else from their numbers.
 
-    On each host numbers count from the lowest; of devices that all have the same number nothing is told: there is no
-    host then.
+    On each host numbers count from the lowest; devices that all have the same number give no host.
     """
     host_of = {file.rank: file.host for file in files if file.host is not None}
     if devices and all(device.rank in host_of for device in devices):

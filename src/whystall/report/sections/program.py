@@ -1,4 +1,4 @@
-"""What the program did: operators, modules, phases, and the host that ran them."""
+"""Activity of the program: operators, modules, phases, and the host that ran them."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def threads(rank: RankReport, limits: Limits) -> Table:
         )
         for row in shown
     )
-    caption = "What each host thread was seen doing, innermost event first."
+    caption = "Activity of each host thread, innermost event first."
     return tables.table("threads", "Host threads", caption, columns, rows, total=len(rank.threads))
 
 

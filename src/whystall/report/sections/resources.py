@@ -1,4 +1,4 @@
-"""What a step waited for or filled up: communication, input, memory."""
+"""Resources that a step waited for or filled: communication, input, memory."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def communication(rank: RankReport, limits: Limits) -> Table:
         Column("Waiting", note="Waiting for other ranks", priority=2),
         Column("Max", priority=4),
         Column("Bus bandwidth", priority=2),
-        Column("Of the link", note="What crosses the device's own link, of the link's peak", priority=3),
-        Column("Latency", note="Of messages of several sizes what each takes whatever its size", priority=5),
-        Column("Beyond it", note="Bus bandwidth of what a message takes besides", priority=5),
+        Column("Of the link", note="Traffic over the device's own link, relative to its peak", priority=3),
+        Column("Latency", note="Fixed time per message, from messages of several sizes", priority=5),
+        Column("Beyond it", note="Bus bandwidth after the fixed time is taken off", priority=5),
         Column("Small", note="Messages that take longer for their latency than for their bytes", priority=5),
     )
     shown = tables.largest(rank.communication, limits, lambda row: (row.total_ns, row.collective))
@@ -68,14 +68,14 @@ def _of_link(row: Collective) -> Cell:
 
 
 def blocking(report: Report, limits: Limits) -> Table:
-    """What collectives hold a step up for."""
+    """Time that collectives hold a step up."""
     columns = (
         Column("Parallel by", "text", priority=1),
         Column("Collective", "name", priority=1),
         Column("Size", note="Ranks in the group", priority=3),
         Column("Calls", note="Per step and rank", priority=3),
         Column("Transfer", note="Per step and rank; waiting for recorded ranks is left out", priority=2),
-        Column("Blocks", note="By so much a step were shorter if transfers took no time", priority=1),
+        Column("Blocks", note="Time a step would save if transfers took none", priority=1),
         Column("Share", note="Of the step", priority=2),
     )
     shown = report.blocking[: limits.rows]
@@ -95,7 +95,7 @@ def blocking(report: Report, limits: Limits) -> Table:
         "By a replay in which transfers take no time: what is exposed need not block, and the other way about. "
         "Waiting for ranks that were not recorded counts as transfer."
     )
-    return tables.table("blocking", "What communication holds up", caption, columns, rows, total=len(report.blocking))
+    return tables.table("blocking", "Cost of communication", caption, columns, rows, total=len(report.blocking))
 
 
 def waits(rank: RankReport, limits: Limits) -> Table:
@@ -144,7 +144,7 @@ def memory(rank: RankReport, limits: Limits) -> Table:
 
 
 def supply(report: Report, limits: Limits) -> Table:
-    """What the loader supplies and what steps would take, in samples per second: one line."""
+    """Supply of the loader and demand of the steps, in samples per second: one line."""
     columns = (
         Column("Rank", "text"),
         Column("Supplied per second", note="Samples that the loader makes", priority=1),

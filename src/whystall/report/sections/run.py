@@ -50,13 +50,13 @@ def steps(report: Report, limits: Limits) -> Table:
 
 
 def changed_paces(runs: Sequence[RunSummary]) -> Iterator[str]:
-    """A sentence on each rank whose pace changed for good: which of its steps are told of."""
+    """A sentence on each rank whose pace changed for good, with the steps that the report covers."""
     for run in runs:
         if run.changed is not None:
             whose = f"rank {run.rank}'s steps" if len(runs) > 1 else "steps"
             yield (
-                f"the pace changed while the job ran: {whose} {run.changed.first:,} to {run.changed.last:,}, which are "
-                f"told of, take {fmt.duration(run.median_ns)} in the median, others took "
+                f"the pace changed while the job ran: {whose} {run.changed.first:,} to {run.changed.last:,}, which the "
+                f"report covers, take {fmt.duration(run.median_ns)} in the median, others took "
                 f"{fmt.duration(run.changed.other_ns)}"
             )
 
@@ -102,7 +102,7 @@ def places(report: Report, limits: Limits) -> Table:
     """The lines at which the training thread was found."""
     columns = (
         Column("Rank", "text"), Column("Line", "name", priority=1), Column("Code", "prose", priority=2),
-        Column("Share", note="Of the looks at the training thread", priority=1), Column("Part", "text", priority=4),
+        Column("Share", note="Looks that found the thread there", priority=1), Column("Part", "text", priority=4),
     )  # fmt: skip
     found = [(row.rank, line) for row in report.run for line in row.places]
     shown = tables.largest(found, limits, lambda pair: (pair[1].share, f"{pair[1].file}:{pair[1].line:09}"))
@@ -127,7 +127,7 @@ def lines(report: Report, limits: Limits) -> Table:
 
 
 def experiments(report: Report, limits: Limits) -> Table:
-    """What further runs with one thing changed showed."""
+    """Results of further runs with one change each."""
     columns = (
         Column("Experiment", "text"), Column("Speed-up", priority=1), Column("Tells", "prose", priority=1),
         Column("Step", priority=1),
@@ -182,10 +182,10 @@ def _lost_in(lost_ns: dict[str, int]) -> str:
 
 
 def meetings(report: Report, limits: Limits) -> Table:
-    """Who waits for whom in collectives."""
+    """Waits between ranks in collectives."""
     columns = (
         Column("Rank", "text"),
-        Column("Collectives", note="Of which all ranks were recorded", priority=2),
+        Column("Collectives", note="Those with all ranks recorded", priority=2),
         Column("Came last", note="The share of the collectives in which all others waited for it", priority=1),
         Column("Waited", note="For ranks that came later, in all", priority=1),
         Column("Later than all", note="Than the last of the others, in all those that it came last to", priority=1),

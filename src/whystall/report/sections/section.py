@@ -1,4 +1,4 @@
-"""What a section of the report is: a table, made from a part of the report, and how each format shows it."""
+"""A section of the report: a table, made from a part of the report, and how each format shows it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from whystall.report.tables import Limits, Table
 
 Scope = Literal["job", "device", "rank", "capture"]
-"""What a section is made from: the `Report` (for ``job`` on top, for ``capture`` at the end), or for each device its
+"""The source of a section: the `Report` (for ``job`` on top, for ``capture`` at the end), or for each device its
 `DeviceReport` and for each rank its `RankReport`."""
 
 SECTIONS_GROUP: Final = "whystall.sections"
@@ -61,7 +61,7 @@ class Section:
     scope: Scope
     build: Callable[[Any, Limits], Table]
     absent: str | None = None
-    """Why it is not there, in words that tell how to get it."""
+    """The reason for its absence, with the way to get it."""
     terminal: InTerminal | None = InTerminal()
     markdown: InMarkdown | None = InMarkdown()
     page: OnPage | None = OnPage()

@@ -72,7 +72,7 @@ def _why_no_loader(seen: Seen) -> str | None:
     if all(one.get("iterable") for one in seen.loaders):
         return "the data set is iterable: each worker may hand out all of it"
     part = seen.shares.get("input", 0.0)
-    return f"nobody waits for it: {part:.1%} of the steps" if not is_worth_it(part) else None
+    return f"nothing waits for it: {part:.1%} of the steps" if not is_worth_it(part) else None
 
 
 def _why_no_optimizer(seen: Seen) -> str | None:

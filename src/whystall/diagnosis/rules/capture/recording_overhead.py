@@ -63,8 +63,8 @@ def estimated(case: Case) -> Iterator[Sampled]:
         yield _told(
             rank,
             round(cost),
-            f"recording its events took the host an estimated {share} of the {case.per}, or more: that is not "
-            "measured, since nothing tells how long the job takes without a profiler",
+            f"recording its events took the host an estimated {share} of the {case.per}, or more: that is an estimate, "
+            f"since the job was not timed without a profiler",
             (
                 evidence.count("operators on the training thread", len(operators) / max(case.steps, 1), per=case.per),
                 evidence.count("Python functions on it", len(functions) / max(case.steps, 1), per=case.per),

@@ -65,8 +65,8 @@ _DO_NOT_SEND: Final = Remedy(
     text="Send weights once, before the first step (DistributedDataParallel does): replicas that begin alike and get "
     "the same gradients stay alike, their optimizers' states too.",
     patch=None,
-    risk="What only one rank changes (a weight that is set by hand, its own random numbers in an optimizer) is to be "
-    "sent when it changes.",
+    risk="Send values that only one rank changes (a weight that is set by hand, its own random numbers in an "
+    "optimizer) when they change.",
 )
 
 

@@ -181,7 +181,7 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
         steps=steps,
         removal=Change(duration=joined.duration.astype(np.int64), lag=without_gaps(case, whole)),
         ceiling=replace(case.without(whole | joined.calls), lag=without_gaps(case, whole)),
-        method="replay: as many bytes in buckets of 25 MiB",
+        method="replay: the same bytes in buckets of 25 MiB",
         ranks=tuple(rank.rank for rank in case.ranks),
         uncertainty=0.2,
         confidence=0.9,

@@ -60,7 +60,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             removal=case.without(nodes, expected),
             floor=case.without(nodes, most),
             ceiling=case.without(nodes, least),
-            method="replay: the same arithmetic on half as many bytes",
+            method="replay: the same arithmetic on half the bytes",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
             uncertainty=0.3,

@@ -48,9 +48,10 @@ _IN_WINDOWS: Final = Remedy(
     text="Each query sees the keys near it: fold the sequence into blocks as wide as the window and let each attend to "
     "itself and its neighbours. On a GPU flex_attention with a block mask leaves out what is hidden.",
     patch="-F.scaled_dot_product_attention(q, k, v, attn_mask=band)\n"
-    "+blocks = F.pad(k, (0, 0, w, w)).unfold(2, 3 * w, w).transpose(-1, -2)  # v likewise; q.unflatten(2, (-1, w))\n"
+    "+blocks = F.pad(k, (0, 0, w, w)).unfold(2, 3 * w, w).transpose(-1, -2)  # the same for v; q.unflatten(2, (-1, "
+    "w))\n"
     "+F.scaled_dot_product_attention(q_blocks, blocks, v_blocks, attn_mask=mask_of_a_block).flatten(2, 3)",
-    risk="What is padded at both ends must be hidden, and the window's edges within a block.",
+    risk="The mask of a block must hide the padding at both ends and the window's edges.",
 )
 _BY_DOCUMENT: Final = Remedy(
     text="Most groups of queries see nothing of most groups of keys. Where the mask keeps documents, graphs or windows "
@@ -64,7 +65,7 @@ _CALLED_CAUSAL: Final = Remedy(
     "out of the work.",
     patch="-F.scaled_dot_product_attention(q, k, v, attn_mask=mask)\n"
     "+F.scaled_dot_product_attention(q, k, v, is_causal=True)",
-    risk="None known: with as many queries as keys it is the same mask.",
+    risk="None known: with equal numbers of queries and keys it is the same mask.",
 )
 
 

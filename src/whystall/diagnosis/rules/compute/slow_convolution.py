@@ -72,7 +72,7 @@ class _Kind:
 
 
 _FILTER: Final = _Kind("convolutions with long kernels", _BY_TRANSFORM)
-_SPECTRUM: Final = _Kind("convolutions with as many long kernels as a spectrum has parts", _BY_STFT)
+_SPECTRUM: Final = _Kind("convolutions with one long kernel per bin of a spectrum", _BY_STFT)
 
 
 @dataclass(frozen=True, slots=True)

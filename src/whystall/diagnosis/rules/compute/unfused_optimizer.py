@@ -222,7 +222,7 @@ def beside_the_optimizer(case: Case) -> Iterator[Replayed]:
                 evidence.time(
                     "work on parameters beside the optimizer's", per_step, case.events_of(nodes), per=case.per
                 ),
-                evidence.count("times as many bytes as one average of them moves", moved / max(once, 1.0)),
+                evidence.count("bytes moved, relative to one average of the parameters", moved / max(once, 1.0)),
             ),
             removal=case.without(nodes, left),
             floor=case.without(nodes, min(2 * left, 1.0)),

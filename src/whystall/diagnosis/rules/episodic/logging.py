@@ -40,7 +40,7 @@ _READS: Final = re.compile(r"\.(item|tolist|numpy)\(")
 _SELDOM: Final = Remedy(
     text="Work such statistics out every N steps (a counter in the hook or callback), of a sample of large tensors.",
     patch="if step % 100 == 0:\n    stats[name] = output.detach().std().item()",
-    risk="What happens between two looks is not seen.",
+    risk="Events between two looks are not seen.",
 )
 _METRIC: Final = Remedy(
     text="Work the metric out when it is shown: every N steps, of the latest batches; add up counts from step to step "
@@ -112,7 +112,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             rivals = ("host.python", "episodic.checkpoint", "compute.unfused-optimizer")
             found = from_stack_samples(CAUSE.id, run, lines, share, "logging", rivals)
             if share_of(opened) >= _MOSTLY * share_of(lines):
-                found = replace(found, detail="a file is opened and written anew", remedy=_APPENDED)
+                found = replace(found, detail="a file is opened and rewritten", remedy=_APPENDED)
             yield replace(found, code=code_of_lines(lines)) if callbacks else found
 
 

@@ -148,16 +148,16 @@ def _fewer(threads: int, cores: int, processes: int) -> Remedy:
     """With this job's numbers: threads of torch that are more than the cores."""
     if threads == 1:
         return Remedy(
-            text=f"{processes} processes of one thread share {cores} cores: start as many as there are cores, or ask "
-            "for a core for each.",
+            text=f"{processes} processes of one thread share {cores} cores: start one process per core, or request a "
+            f"core for each.",
             patch=f"torchrun --nproc-per-node {cores} ...",
             risk="With fewer ranks the batch of all together is smaller, unless each takes more.",
         )
     each = max(cores // processes, 1)
     of = f" in each of {processes} processes" if processes > 1 else ""
     return Remedy(
-        text=f"torch has {threads} threads{of} for {cores} cores, which wait for each other in every operator: let it "
-        "have as many as there are cores for (torch.set_num_threads; OMP_NUM_THREADS in the environment).",
+        text=f"torch has {threads} threads{of} for {cores} cores, which wait for each other in every operator: give it "
+        f"one thread per core (torch.set_num_threads; OMP_NUM_THREADS in the environment).",
         patch=f"torch.set_num_threads({each})  # or OMP_NUM_THREADS={each}",
         risk=CAUSE.risk,
     )

@@ -57,8 +57,8 @@ from whystall.vocabulary.signals import SIGNALS
 CAUSE: Final = cause_beside(__name__)
 # What is known of it is only that the host does it now and then.
 _UNNAMED: Final = Remedy(
-    text="Record Python stacks (with_stack=True, or whystall run) to see what it is. Whatever it is, do it less often, "
-    "in a thread or process beside the steps, or where the device has work queued.",
+    text="Record Python stacks (with_stack=True, or whystall run) to see what it is. Do it less often, in a thread or "
+    "process beside the steps, or where the device has work queued.",
     patch=None,
     risk=None,
 )
@@ -133,7 +133,7 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     beneath = () if work is None else (evidence.text("the costliest function in it", _told(work)),)
     return Replayed(
         cause=CAUSE.id,
-        detail="" if known else "its own work or its garbage collection, which only Python stacks tell apart",
+        detail="" if known else "its own work or its garbage collection, which only Python stacks distinguish",
         attributed_ns=per_step,
         evidence=(
             evidence.time("Python between operators, in long stretches", per_step, case.events_of(nodes), per=case.per),

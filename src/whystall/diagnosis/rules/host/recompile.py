@@ -34,10 +34,11 @@ _AFTERWARDS: Final = re.compile(r"\s+#|\s\(HINT")
 # Where the time of torch.jit.trace, script and freeze goes, and of the compiler.
 _TRACER: Final = re.compile(r"^torch\.(jit\b|_jit_internal|_sources|testing\b|fx\b|export\b)")
 _COMPILER: Final = re.compile(r"^torch\._(dynamo|inductor|functorch)\b")
-_AGAIN: Final = "it is traced or scripted anew in steps"
+_AGAIN: Final = "it is traced or scripted again in steps"
 _TRACED: Final = Remedy(
     text="Trace or script it once, before the loop: a traced module holds the model's own parameters, so that steps of "
-    "the optimizer reach it. What is frozen holds copies: leave freezing out while the weights change, or call the "
+    "the optimizer reach it. A frozen module holds copies of the weights: leave freezing out while they change, or "
+    "call the "
     "model as it is, which takes less than a new trace and the slow first calls of what it makes.",
     patch="traced = torch.jit.trace(model, example)  # once, before the loop",
     risk="A trace holds for the branches and sizes of its example.",

@@ -167,7 +167,7 @@ def in_trace_of_tables(case: Case) -> Iterator[Replayed]:
             removal=case.without(calls | updates, expected),
             floor=case.without(calls | updates, most),
             ceiling=case.without(calls | updates, least),
-            method="replay: one table of all their rows, and of the parameters as many fewer",
+            method="replay: one table of all their rows, with fewer parameters to update",
             code=_places(case, rank) if case.sampled(rank) is not None else code_of(case, calls),
             ranks=(rank.rank,),
             uncertainty=0.2,

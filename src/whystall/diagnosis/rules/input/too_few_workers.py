@@ -36,8 +36,8 @@ _SELDOM: Final = ("input.heavy-tail", "input.worker-restart")
 # Workers that do not keep up may be too few, or lack cores or data: only samples of them tell.
 _SLOW: Final = ("input.cpu-bound", "input.storage-bound")
 _EITHER: Final = (
-    " What the workers wait for a trace does not show: where no core is free for more of them samples must become "
-    "cheaper, and where storage is slow the data must come closer."
+    " A trace does not show the reason of the workers' waits: where no core is free for more of them, make samples "
+    "cheaper; where storage is slow, move the data closer."
 )
 
 

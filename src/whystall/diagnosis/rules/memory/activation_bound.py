@@ -51,7 +51,7 @@ def _largest(peak: MemoryPeak) -> Iterator[Evidence]:
             sums[place] = sums.get(place, 0) + one.bytes
     if sums:
         place = max(sums, key=lambda name: (sums[name], name))
-        yield evidence.size(f"of that made in {place}: so much less at most if it is computed again", sums[place])
+        yield evidence.size(f"of that made in {place}: freed at most by recomputing it", sums[place])
 
 
 def _place(one: MemoryHolder) -> str | None:

@@ -23,7 +23,7 @@ CAUSE: Final = cause_beside(__name__)
 _EMPTIES: Final = re.compile(r"\bempty_cache\b|emptyCache")
 _LEFT_OUT: Final = Remedy(
     text="Leave torch.cuda.empty_cache() out of the loop: it gives cached memory back to the driver, and the next step "
-    "asks for it again. The allocator reuses its cache by itself, whatever its settings are.",
+    "asks for it again. The allocator reuses its cache by itself under any settings.",
     patch="-torch.cuda.empty_cache()",
     risk="Other processes on the device get no memory from this one meanwhile.",
 )
@@ -54,7 +54,7 @@ def in_samples(case: Case) -> Iterator[Standing]:
                     attributed_ns=0,
                     evidence=(
                         evidence.count("retries of the allocator", one.retries),
-                        evidence.count("within so many steps", one.steps),
+                        evidence.count("within this many steps", one.steps),
                         evidence.size("allocated at the peak", one.peak_allocated_bytes),
                     ),
                     severity="minor",

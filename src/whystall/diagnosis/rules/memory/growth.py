@@ -39,7 +39,7 @@ def in_samples(case: Case) -> Iterator[Standing | Sampled]:
             what = of_the_host if rise.device is None else f"memory allocated on device {rise.device}"
             facts = (
                 evidence.size(f"{what} rises by", rise.rise_bytes),
-                evidence.count("within so many steps", rise.over_steps),
+                evidence.count("within this many steps", rise.over_steps),
                 evidence.size("growth", round(rise.rise_bytes / rise.over_steps), per="step"),
                 evidence.size("where it began", rise.start_bytes),
             )

@@ -50,7 +50,7 @@ def in_trace(case: Case) -> Iterator[Sampled]:
             evidence.share("idle compute per stage, as measured", idle / max(case.step_ns, 1)),
         ),
         saved=(better * 0.5, better, fill / (1 + fill)),
-        method=f"the schedule's formula with {_MORE_MICRO_BATCHES} times as many micro-batches",
+        method=f"the schedule's formula with {_MORE_MICRO_BATCHES} times the micro-batches",
         ranks=tuple(rank.rank for rank in case.ranks),
         tier=1,
         rivals=("pipeline.stage-imbalance", "communication.exposed"),

@@ -63,7 +63,8 @@ def take_counters(
         left.append(table.without(taken) if taken.any() else table)
     if others:
         build.warnings.append(
-            f"{others:,} counter events name no device that anything ran on, or no number: they are told of no device"
+            f"{others:,} counter events name no device of the job, or hold no number: they belong to no device in the "
+            f"report"
         )
     return left, _joined(series) if series else None
 

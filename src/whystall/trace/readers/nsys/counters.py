@@ -70,8 +70,8 @@ def read_counters(export: Export, first_ns: int) -> Counters | None:
     if unknown:
         which = _few(told.filter(pl.col("gpu").is_in(unknown))["name"])
         export.source.warnings.append(
-            f"the export does not tell which device of the job GPU {', '.join(map(str, unknown))} is: the GPU metrics "
-            f"sampled there ({which}) are told of no device"
+            f"the export does not say which device of the job GPU {', '.join(map(str, unknown))} is: the GPU metrics "
+            f"sampled there ({which}) belong to no device in the report"
         )
     return Counters(found, numbers, unknown)
 

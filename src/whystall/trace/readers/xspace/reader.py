@@ -69,7 +69,7 @@ class XSpaceReader:
         recording = _recording(space, len(data), warnings)
         if "device_events" not in recording.tables:
             # What XLA does on a CPU is on threads of a pool, among what waits: no line says which is work.
-            why = "of a job on the CPU alone an XLA profile does not tell work from waiting"
+            why = "in a job on the CPU alone an XLA profile does not separate work from waiting"
             why = f"it is damaged ({space.damage})" if space.damage else why
             raise InputError(f"{path.name} holds no event of a GPU or a TPU: {why}")
         return (recording,)
