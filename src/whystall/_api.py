@@ -150,6 +150,7 @@ def _report(
         environment=facts.environment,
         samples_per_step=facts.samples_per_step,
         supply=input_supply(runs, facts.samples_per_step, facts.loaders),
+        job=facts.job,
         given=min(found.analyses, key=lambda one: one.rank).given if found.analyses else [],
     )
 

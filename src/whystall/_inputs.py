@@ -16,6 +16,7 @@ from whystall.analysis.kernel_classes import (
     parse_kernel_classes,
 )
 from whystall.analysis.run_results import Environment
+from whystall.analysis.whole_job import WholeJob, whole_job
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.causes import Statistic
 from whystall.diagnosis.experiment import Experiment
@@ -29,7 +30,7 @@ from whystall.json_text import NotJsonError, parse_json
 from whystall.plugins import brought
 from whystall.report.hang_text import summarize
 from whystall.run_folder.description import command_line, read_document
-from whystall.run_folder.facts import all_padding, read_run_file, read_settings
+from whystall.run_folder.facts import RankFacts, all_padding, read_run_file, read_settings
 from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON, rank_files
 from whystall.run_folder.samples import unix_ns
 from whystall.verify.remedies import brought as brought_by
@@ -89,7 +90,17 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         experiments=experiments,
         command=command,
         began_unix_ns=began,
+        job=_whole_job(folders, began, ranks),
     )
+
+
+def _whole_job(folders: Sequence[Path], began: int | None, ranks: Sequence[RankFacts]) -> WholeJob | None:
+    """The ledger of the whole job of one run folder."""
+    if len(folders) != 1 or began is None:
+        return None
+    ended = unix_ns(read_document(folders[0] / RUN_JSON).get("ended_unix_ns")) or None
+    times = {rank.rank: rank.job for rank in ranks if rank.job is not None}
+    return whole_job(began, ended, times, {rank.rank: rank.paused_ns for rank in ranks})
 
 
 def stood_still(folder: Path, failures: list[str]) -> list[str]:

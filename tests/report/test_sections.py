@@ -15,6 +15,7 @@ from tests.diagnosis.cases import line
 import whystall
 from whystall.analysis.run_results import RunSummary, SlowStep
 from whystall.analysis.supply import InputSupply
+from whystall.analysis.whole_job import JobPart, WholeJob
 from whystall.mcp_server.folders import Folders
 from whystall.mcp_server.tools import Tools, call
 from whystall.report.html import render_html
@@ -28,6 +29,7 @@ from whystall.report.sections.registry import CHAPTERS, SECTIONS
 from whystall.report.sections.section import InMarkdown, InTerminal, OnPage, Section
 from whystall.report.tables import Cell, Column, Limits, Table, table
 from whystall.report.terminal import render_terminal
+from whystall.run_folder.job_times import JobPlace
 
 LIMITS = Limits(rows=50, name=80)
 
@@ -47,7 +49,14 @@ def watched(report: Report) -> Report:
     supply = InputSupply(
         rank=0, samples_per_step=32, demand_per_s=640.0, supply_per_s=426.7, at_least=False, waited_share=1 / 3
     )
-    return msgspec.structs.replace(report, run=[run], supply=supply)
+    job = WholeJob(
+        rank=0,
+        wall_ns=100,
+        parts=[JobPart(part="set-up", ns=60), JobPart(part="steps", ns=40)],
+        first_step_ns=60,
+        before_steps=[JobPlace("train.py", 9, "main", "data = read()", "json:load", 50)],
+    )
+    return msgspec.structs.replace(report, run=[run], supply=supply, job=job)
 
 
 def of_many_ranks(report: Report) -> Report:

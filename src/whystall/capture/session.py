@@ -19,6 +19,7 @@ from whystall.capture.ending import last_exception
 from whystall.capture.faults import Faults, suppress
 from whystall.capture.flight import FlightRecorder
 from whystall.capture.forward_search import ForwardSearch
+from whystall.capture.job_clock import JobClock, Stamps
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.loaders import LoadersSeen
 from whystall.capture.machine import MachineSampler, facts
@@ -31,7 +32,7 @@ from whystall.capture.ranks import rank_of, ranks_of
 from whystall.capture.recording import Recording
 from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sampling import COUNT_EVERY_NS, StepSampler
-from whystall.capture.stacks import StackSampler
+from whystall.capture.stacks import StackSampler, job_place
 from whystall.capture.stepless import NO_MORE_STEPS, NO_STEPS, SteplessWindow
 from whystall.capture.steps import StepFinder
 from whystall.capture.sums import unseen
@@ -58,7 +59,7 @@ _UNSTEADY_STEPS: Final = 2
 class Session:
     """Watches the process it lives in. Every method that torch calls is guarded: none of them raises."""
 
-    def __init__(self, torch: Any, config: CaptureConfig) -> None:
+    def __init__(self, torch: Any, config: CaptureConfig, stamps: Stamps | None = None) -> None:
         self.config = config
         self.faults = Faults()
         self.folder = Path(config.folder)
@@ -73,6 +74,7 @@ class Session:
         self._costs = Costs()
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
+        self._job = JobClock(stamps)
         self._flight = FlightRecorder(torch, self.folder)
         rank = self.faults.guard("rank", lambda: rank_of(torch))
         self._snapshots = MemorySnapshots(torch, self.folder, lambda: rank() or 0, self.faults, wanted=config.memory)
@@ -189,6 +191,7 @@ class Session:
 
     def given(self, batch: object, source: str) -> None:
         """Looks at a batch now and then, and not while the profiler runs."""
+        self._job.batch()
         if source == LOADER:
             self._loaders.handed_out()
         if self._padding.asks and not self._recording.recorder.running:
@@ -270,6 +273,7 @@ class Session:
         guard, sampler = self.faults.guard, self._sampler
         self.stepping_thread = threading.get_ident()
         self.steps = 1
+        self._job.first_step()
         guard("trace", self._stepless.discard)()
         self._costs = Costs()  # of the steps
         sampler.count()
@@ -395,6 +399,7 @@ class Session:
             ended=ended,
             ended_by=self._ended_by if ended else None,
             ended_unix_ns=clock.time_ns() if ended else None,
+            job=self._job.told(self._stacks.outside, self.steps, self._step_began_ns, job_place, ended=ended),
             padding=self._padding.told(),
             tables=self._hooks.tables.told(),
             **self._repeats.told(),

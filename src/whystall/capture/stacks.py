@@ -24,11 +24,13 @@ from typing import Any, Final
 
 from whystall.capture import clock
 from whystall.capture.faults import suppress
+from whystall.capture.job_clock import OutsideSteps, Place
 from whystall.capture.own_thread import OwnThread
 from whystall.capture.switching import Switching
 from whystall.capture.watched import Watched
 from whystall.capture.window_looks import EVERY_S as WINDOW_S
 from whystall.capture.window_looks import WindowLooks
+from whystall.run_folder.job_times import JobPlace
 from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.vocabulary.episodes import episode_of, episode_of_code
 
@@ -190,6 +192,17 @@ def _traced_in(frame: FrameType | None) -> FrameType | None:
     return found
 
 
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a module is being imported in a frame or its callers."""
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "_find_and_load" and frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _queued_ns() -> int:
     """How long the calling thread has waited for a core in all; 0 where the kernel does not tell."""
     try:
@@ -241,6 +254,8 @@ class StackSampler:
         self._counts, self._threads = OfSteps(), OfSteps()
         self._looks = self.cpu_ns = 0
         self._loop = Loop()
+        self.outside = OutsideSteps()
+        """Where the main thread was before the first step, and since the latest one."""
         self.in_windows = WindowLooks(shown_file, text_of)
         """What was found while windows were recorded."""
         self._whystall = str(Path(__file__).parent.parent)
@@ -300,7 +315,10 @@ class StackSampler:
         before. Until the places are known and the frames are let go nothing may give the lock up: a function that
         returned meanwhile would leave its variables to us, to be ended on this thread.
         """
-        recording = self._session.recording
+        recording, step = self._session.recording, self._session.steps
+        if not step and not recording:
+            self._look_before_steps()
+            return
         part = "" if recording else self._session.part_of_step(wanted_ns)
         thread = self._session.stepping_thread
         if thread is None and recording:  # a window by the clock shows the main thread
@@ -319,12 +337,14 @@ class StackSampler:
             at, place = clock.time_ns(), self._place(part, frame)
             del frame, frames
             self.in_windows.add(at, place)
+            self.outside.looked()
             return
         place, in_library = self._place(part, frame), self._is_library(self._leaf(frame).f_code.co_filename)
         others = list(map(self._beside, list(frames.values())[:_MOST_THREADS]))
         del frame, frames
         if late_ns > _LOCKED_NS:
             late_ns -= _queued_ns() - queued_ns
+        self.outside.add(place[1:], step)
         step = self._session.steps
         for beside in filter(None, others):
             self._threads.count(beside, step)
@@ -335,6 +355,15 @@ class StackSampler:
             place = (*place[:4], CALLED)
         self._looks += 1
         self._counts.count(place, step)
+
+    def _look_before_steps(self) -> None:
+        """Counts where the main thread is while no step has ended."""
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - as below
+        if frame is None:
+            return
+        place, imports = self._place("", frame), _imports(frame)
+        del frame
+        self.outside.add(place[1:], 0, imports=imports)
 
     def _beside(self, frame: FrameType) -> LineKey | None:
         """Where a thread beside the job's is, unless it waits or is ours."""
@@ -382,6 +411,12 @@ class StackSampler:
         if threads:
             line["beside"] = _rows(threads)[0]
         self._session.write_line(line)
+
+
+def job_place(place: Place, ns: int) -> JobPlace:
+    """A place as it is written; its line is read from the file only now."""
+    file, line, function, leaf = place
+    return JobPlace(shown_file(file), line, function, text_of(file, line), leaf, ns)
 
 
 def text_of(file: str, line: int) -> str:

@@ -19,10 +19,13 @@ _session: Session | None = None
 _forks_heard: list[ModuleType] = []
 
 
-def begin() -> None:
-    """Watches this process, which has imported torch, if it was launched by whystall."""
+def begin(stamps: tuple[int, int | None, int | None]) -> None:
+    """Watches this process, which has imported torch, if it was launched by whystall.
+
+    ``stamps`` are those of `whystall.capture.job_clock.Stamps`.
+    """
     if os.environ.get(VARIABLE) and "torch" in sys.modules:
-        _open(sys.modules["torch"])
+        _open(sys.modules["torch"], stamps)
 
 
 def session() -> Session | None:
@@ -30,14 +33,15 @@ def session() -> Session | None:
     return _session
 
 
-def _open(torch: ModuleType) -> None:
+def _open(torch: ModuleType, stamps: tuple[int, int | None, int | None] | None = None) -> None:
     global _session  # noqa: PLW0603 - a process has one session, as it has one torch
     faults = Faults()
 
     def opened() -> Session:
-        from whystall.capture.session import Session  # noqa: PLC0415 - only processes that import torch need it
+        from whystall.capture.job_clock import Stamps  # noqa: PLC0415 - only processes that import torch need them
+        from whystall.capture.session import Session  # noqa: PLC0415 - likewise
 
-        created = Session(torch, decode(os.environ[VARIABLE]))
+        created = Session(torch, decode(os.environ[VARIABLE]), Stamps(*stamps) if stamps is not None else None)
         created.open()
         return created
 

@@ -80,6 +80,8 @@ class Run:
 
     def run(self, options: Namespace, console: Console) -> int:
         """The exit code of the job, after its report; ``-signal`` where a signal ended it."""
+        import msgspec
+
         from whystall.capture.config import MOST_SAMPLE_BYTES, CaptureConfig
         from whystall.capture.launch import run_watched, why_blind
         from whystall.cli.ending import SIGNALLED
@@ -116,6 +118,7 @@ class Run:
         so_far = _SoFarOf(folder, console, records=schedule.repeat > 0, until_verdict=options.until_verdict)
         told = so_far if _reports_here() else contextlib.nullcontext
         ended = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch, told)
+        running = msgspec.structs.replace(running, ended_unix_ns=time.time_ns())
         ended = 0 if so_far.ended else ended
         code = ended if ended >= 0 else SIGNALLED - ended
         if not _reports_here():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from whystall.analysis.run_results import Environment
+from whystall.analysis.whole_job import WholeJob
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.frameworks import Trainer
 from whystall.run_folder.description import (
@@ -75,6 +76,7 @@ class RunFacts:
     command: str | None = None
     """The job's command as one types it; ``None``: not known."""
     began_unix_ns: int | None = None
+    job: WholeJob | None = None
     """When the job began."""
     remedies: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Per cause the least and the most that its remedies brought here of what was predicted (`whystall verify`)."""

@@ -1,4 +1,4 @@
-"""What stands on top of every format: one step's ledger, and what was lost or repaired in the input."""
+"""The top of every format: one step's ledger, and losses and repairs of the input."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from whystall.analysis.results import Device, Ledger, Step
 from whystall.analysis.steadiness import Steady, mean_of, mean_step, steady, unlike_steps
+from whystall.analysis.whole_job import WholeJob
 from whystall.analysis.work_results import Throughput
 from whystall.diagnosis.finding import Gain
 from whystall.report import format as fmt
@@ -19,6 +20,8 @@ from whystall.report.vocabulary import PARTS, Part
 from whystall.trace.steps import is_of_an_engine
 
 _LONGEST_SENTENCE = 600
+_LONG_START = 0.1
+_AFTER_THE_FIRST_STEP = frozenset({"steps", "recording", "tail", "exit"})
 _FEW_OF_MANY = 24
 _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
@@ -92,7 +95,7 @@ class Bar:
 def bar_of(device: Device, *, watched: bool = False) -> Bar:
     """The mean of a device's steady steps, or its whole window where no step was marked.
 
-    Of a job that was ``watched`` these are the recorded ones; gains may be of the steps of the whole run.
+    In a job that was ``watched`` these are the recorded ones; gains may be of the steps of the whole run.
     """
     mean = mean_step(device.steps)
     if mean is None:
@@ -162,7 +165,7 @@ def headline(report: Report) -> Bar | None:
 
 
 def _other_length(bar: Bar, report: Report) -> str:
-    """What gains are of that is not as long as the bar, the verdict's first: two lengths would ask for a reason."""
+    """The base of gains where it is not as long as the bar, the verdict's first: two lengths need a reason."""
     others = report.findings if len(report.run) == 1 else []  # of several ranks each has a length of its own
     gains = [report.verdict.gain, *(finding.gain for finding in others if finding.severity != "info")]
     gain = next((one for one in gains if one is not None and _has_other_length(one, bar)), None)
@@ -191,9 +194,9 @@ def in_order(report: Report) -> list[Device]:
 
 
 def devices_to_show(report: Report, most: int) -> list[Device]:
-    """At most so many devices by rank: those of ranks that were looked at in depth before others.
+    """A limited number of devices by rank: those of ranks in depth before others.
 
-    Of a job of which not all ranks were, the others stand in groups, and few of them here.
+    Where only some ranks were analysed in depth, the others are in groups, and few of them here.
     """
     devices, summarised = in_order(report), only_summarised(report)
     most = min(most, _FEW_OF_MANY) if summarised else most
@@ -216,12 +219,22 @@ def summary(report: Report) -> str:
 
 
 def basis(report: Report) -> str:
-    """What stands behind the verdict's sentence, safe to show."""
-    return clean(report.verdict.basis, _LONGEST_SENTENCE)
+    """The grounds of the verdict's sentence, and the start of the whole job where it was long, safe to show."""
+    return " ".join(filter(None, (clean(report.verdict.basis, _LONGEST_SENTENCE), start_sentence(report.job))))
+
+
+def start_sentence(job: WholeJob | None) -> str:
+    """The time to the first step, where it is a tenth of the job, with its three longest parts; else empty."""
+    if job is None or not job.first_step_ns or job.first_step_ns < _LONG_START * job.wall_ns:
+        return ""
+    before = [one for one in job.parts if one.part not in _AFTER_THE_FIRST_STEP]
+    longest = sorted(before, key=lambda one: -one.ns)[:3]
+    named = ", ".join(f"{one.part} {fmt.duration(one.ns)}" for one in longest)
+    return f"The first step ended after {fmt.duration(job.first_step_ns)} of {fmt.duration(job.wall_ns)}: {named}."
 
 
 def action(report: Report) -> str:
-    """What to do about the cause on top: the first sentence of its remedy; empty where there is none."""
+    """Advice on the first cause: the first sentence of its remedy; empty where there is none."""
     best = next((one for one in report.findings if one.id == report.verdict.cause), None)
     if best is None or best.remedy is None:
         return ""
@@ -229,7 +242,7 @@ def action(report: Report) -> str:
 
 
 def source_line(report: Report) -> tuple[str, ...]:
-    """What was read, as short phrases."""
+    """The input, as short phrases."""
     source = report.source
     phrases = [
         clean(source.command, 80) if source.command else None,
@@ -249,7 +262,7 @@ def _day(unix_ns: int) -> str:
 
 
 def losses(report: Report, *, limit: int = 50) -> tuple[str, ...]:
-    """What was lost, repaired or never recorded, one sentence each."""
+    """Losses, repairs and gaps of the recording, one sentence each."""
     source = report.source
     lines = [clean(warning, _LONGEST_SENTENCE) for warning in source.warnings[:limit]]
     lines += [
@@ -271,7 +284,7 @@ def losses(report: Report, *, limit: int = 50) -> tuple[str, ...]:
 
 
 def throughput_words(rated: Throughput) -> list[str]:
-    """What each device works through in a second, and what share of a reference or a peak that is."""
+    """Work of each device per second, and its share of a reference or a peak."""
     told = []
     for unit, value in (("tokens", rated.tokens_per_s_per_device), ("samples", rated.samples_per_s_per_device)):
         if value is not None:
@@ -307,5 +320,5 @@ def efficiency_line(report: Report) -> str:
     if figures.throughput is not None:
         told += throughput_words(figures.throughput)
     if not told and all(device.kind == "cpu" for device in report.devices):
-        return ""  # a share of a GPU's peak is nobody's question there
+        return ""  # a share of a GPU's peak is no question there
     return " · ".join(told) or "MFU and tensor-core share unknown"

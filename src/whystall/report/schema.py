@@ -25,6 +25,7 @@ from whystall.analysis.results import (
 )
 from whystall.analysis.run_results import Environment, RunSummary, SideBySide
 from whystall.analysis.supply import InputSupply
+from whystall.analysis.whole_job import WholeJob
 from whystall.analysis.work_results import Efficiency, GivenRows, KernelChains, KernelOrigins, StepCount
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import Abstention, Blocking, Finding, PathPart, Plan, Verdict
@@ -37,7 +38,7 @@ SCHEMA: Final = "whystall.report/1"
 class SourceFile(Result, frozen=True, kw_only=True):
     """One file that was read; ``path`` is the base name only, so that reports can be shared.
 
-    Of one that was not looked at ``in_depth`` the report has devices, ratings and communication, and no more.
+    For a rank not analysed ``in_depth`` the report has devices, ratings and communication, and no more.
     """
 
     path: str
@@ -61,7 +62,7 @@ class Dropped(Result, frozen=True, kw_only=True):
 
 
 class Source(Result, frozen=True, kw_only=True):
-    """What was read, what was lost or repaired, and which signals the capture lacks."""
+    """The input, its losses and repairs, and the signals that the capture lacks."""
 
     files: list[SourceFile]
     framework: str | None
@@ -77,7 +78,7 @@ class Source(Result, frozen=True, kw_only=True):
     began_unix_ns: int | None = None
     """When a watched job began."""
     inputs: str | None = None
-    """Of a report that is stored in the folder it is of: a digest of all that the folder held. It is shown while that
+    """For a report stored in its own folder: a digest of the folder's content. It is shown while that
     is the same."""
 
 
@@ -119,11 +120,13 @@ class Report(Result, frozen=True, kw_only=True):
     samples_per_step: int | None = None
     """How many samples a data loader handed out for a step of one rank, where that is sure."""
     supply: InputSupply | None = None
-    """What the loader supplied and what steps would have taken, where the samples of a step are known."""
+    """Supply of the loader and demand of the steps, where the samples of a step are known."""
+    job: WholeJob | None = None
+    """The ledger of the whole job, from its launch to its exit, where it was watched."""
     given: list[GivenRows] = msgspec.field(default_factory=list)
-    """What the largest products of a step of the first rank are given: by it batches are known to be of one size."""
+    """Shapes of the largest products of a step of the first rank, which show that batches have one size."""
     device_counters: list[DeviceCounter] = msgspec.field(default_factory=list)
-    """What the devices' own counters said, where they were recorded."""
+    """Values of the devices' own counters, where they were recorded."""
 
     def _repr_html_(self) -> str:
         """The report in a notebook's cell: verdict, one step's bar, devices."""
@@ -136,7 +139,7 @@ def encode(report: Report) -> bytes:
 
 
 def _plain(number: object) -> object:
-    """NumPy's numbers as Python's: a rule (perhaps a plugin's) that lets one through costs nobody the report."""
+    """NumPy's numbers as Python's: a rule (perhaps a plugin's) that lets one through must not cost the report."""
     if isinstance(number, np.generic):
         return number.item()
     raise NotImplementedError(type(number))

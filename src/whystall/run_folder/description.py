@@ -13,6 +13,7 @@ import msgspec
 
 from whystall.disk import reading
 from whystall.json_text import NotJsonError, parse_json
+from whystall.run_folder.job_times import JobTimes
 from whystall.run_folder.layout import RUN_JSON, rank_files
 
 SCHEMA: Final = "whystall.run/1"
@@ -219,6 +220,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     ended_by: str | None = None
     """The exception that ended the process, and where: its type, a file's base name and a line, and no message."""
     ended_unix_ns: int | None = None
+    job: JobTimes | None = None
+    """When the parts of the job began; ``None`` where the capture was not there from the start."""
     padding: PaddedBatches | None = None
     """``None`` where no sequences of unequal length were seen."""
     repeated: RepeatedWork | None = None
@@ -259,6 +262,8 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     exit_code: int | None
     began_unix_ns: int
+    ended_unix_ns: int | None = None
+    """When the command had ended."""
     schedule: Any
     ranks: list[dict[str, Any]] = []
     traces: list[str] = []

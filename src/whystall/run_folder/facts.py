@@ -30,6 +30,7 @@ from whystall.run_folder.description import (
     read_document,
     table,
 )
+from whystall.run_folder.job_times import MOST_PLACES, JobTimes
 
 _MOST_SIZES: Final = 256
 _MOST_CORES: Final = 4_096
@@ -74,6 +75,9 @@ class RankFacts(msgspec.Struct, frozen=True):
     python: str | None = None
     torch: str | None = None
     steps: int | None = None
+    paused_ns: int = 0
+    """How long recording held the job up."""
+    job: JobTimes | None = None
 
     @property
     def samples_per_step(self) -> int | None:
@@ -150,6 +154,8 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         python=_word(rank.get("python")),
         torch=_word(rank.get("torch")),
         steps=_integer(rank.get("steps")),
+        paused_ns=min(_integer(overhead.get("paused_ns")) or 0, _LATEST_NS),
+        job=_job(rank.get("job")),
     )
 
 
@@ -240,6 +246,20 @@ def _in_windows(value: object) -> tuple[WindowPlace, ...]:
     plain = all(len(word) <= _LONGEST_WORD for word in words)
     plain &= all(one.line >= 0 and all(0 < at < _LATEST_NS for at in one.at_unix_ns) for one in found)
     return tuple(found) if plain and len(found) <= MOST_WINDOW_PLACES else ()
+
+
+def _job(value: object) -> JobTimes | None:
+    """The instants of a rank's process; ``None`` where they are not what we write."""
+    try:
+        found = msgspec.convert(value, JobTimes)
+    except msgspec.ValidationError:
+        return None
+    places = (*found.before_steps, *found.after_steps)
+    words = (word for one in places for word in (one.file, one.function, one.text, one.leaf))
+    instants = [at for at in msgspec.structs.astuple(found) if isinstance(at, int)]
+    plain = all(len(word) <= _LONGEST_WORD for word in words) and len(places) <= 2 * MOST_PLACES
+    plain &= all(0 <= number < _LATEST_NS for number in (*instants, found.imports_ns, *(one.ns for one in places)))
+    return found if plain and all(one.line >= 0 for one in places) else None
 
 
 def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:

@@ -9,6 +9,7 @@ import _frozen_importlib_external
 import _thread
 import os
 import sys
+import time
 
 _VARIABLE = "WHYSTALL_CAPTURE"
 
@@ -21,7 +22,7 @@ def _begin() -> None:
         try:
             from whystall.capture import startup
 
-            startup.begin()
+            startup.begin((_ready_ns, _torch_ns[0], _torch_ns[1]))
         finally:
             sys.meta_path[:] = [each for each in sys.meta_path if each is not finder]
             finder.leave_names()
@@ -75,6 +76,7 @@ class _HeardSpec(_frozen_importlib.ModuleSpec):
     @_initializing.setter
     def _initializing(self, begins: bool) -> None:
         self.__dict__["_initializing"] = begins
+        _torch_ns[:] = (time.time_ns(), None) if begins else (_torch_ns[0], time.time_ns())
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchFinder)]
         if not begins:
             self.__class__ = _frozen_importlib.ModuleSpec  # type: ignore[assignment]
@@ -113,6 +115,8 @@ def _run_next() -> None:
 
 
 _PathFinder = _frozen_importlib_external.PathFinder
+_ready_ns = time.time_ns()
+_torch_ns: "list[int | None]" = [None, None]
 # Children find it in the environment; here it has been found.
 _here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _here]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from whystall.report import overview
 from whystall.report.roofline_chart import roofline_table
-from whystall.report.sections import capture, chains, counters, device, hosts, program, resources, run
+from whystall.report.sections import capture, chains, counters, device, hosts, job, program, resources, run
 from whystall.report.sections.section import (
     InMarkdown,
     InNotebook,
@@ -28,6 +28,7 @@ class Chapter:
 
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter("experiments", "Experiments"),
+    Chapter("job", "The whole job"),
     Chapter("run", "The whole run"),
     Chapter("hosts", "Ranks in groups"),
     Chapter("meetings", "Between ranks"),
@@ -52,13 +53,28 @@ _FULL = InTerminal(full=True)
 _NO_HOST = "no host events: was ProfilerActivity.CPU on?"
 
 SECTIONS: tuple[Section, ...] = (
-    # Of the whole job.
+    # Sections of the whole job.
     Section(
         id="experiments",
         scope="job",
         build=run.experiments,
         terminal=InTerminal(columns=("Experiment", "Step", "Without the change", "Speed-up", "Tells")),
         markdown=InMarkdown(columns=("Experiment", "Step", "Without the change", "Speed-up", "Tells"), folded=False),
+    ),
+    Section(
+        id="job",
+        scope="job",
+        build=job.parts,
+        terminal=InTerminal(columns=("Part", "Time", "Share", "Meaning"), rows=12),
+        markdown=InMarkdown(columns=("Part", "Time", "Share")),
+    ),
+    Section(
+        id="outside",
+        scope="job",
+        build=job.lines,
+        terminal=InTerminal(columns=("When", "Line", "Code", "Time"), rows=5),
+        markdown=None,
+        page=OnPage(chapter="job"),
     ),
     Section(
         id="run",
@@ -124,7 +140,7 @@ SECTIONS: tuple[Section, ...] = (
         terminal=InTerminal(columns=("Parallel by", "Collective", "Calls", "Transfer", "Blocks", "Share"), rows=6),
         page=OnPage(chapter="communication"),
     ),
-    # Of each device.
+    # Sections of each device.
     Section(
         id="steps",
         scope="device",
@@ -183,7 +199,7 @@ SECTIONS: tuple[Section, ...] = (
         terminal=_FULL,
         markdown=None,
     ),
-    # Of each rank.
+    # Sections of each rank.
     Section(
         id="phases",
         scope="rank",
@@ -306,7 +322,7 @@ SECTIONS: tuple[Section, ...] = (
         build=resources.memory,
         absent="no memory events: record with profile_memory=True",
     ),
-    # Of the recording.
+    # Sections of the recording.
     Section(
         id="signals",
         scope="capture",

@@ -1,0 +1,93 @@
+"""The whole job: its parts from the launch to the exit, and the lines before the first step and after the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from whystall.analysis.whole_job import JobPartName, WholeJob
+from whystall.report import tables
+from whystall.report.names import line_of_code
+from whystall.report.schema import Report
+from whystall.report.tables import Cell, Column, Limits, Table
+from whystall.run_folder.job_times import JobPlace
+
+_MEANING: Final[dict[JobPartName, str]] = {
+    "launch": "From the launcher to the process",
+    "interpreter": "Python starts",
+    "before torch": "Code and imports before torch is imported",
+    "import torch": "torch itself, with what it imports",
+    "imports": "Imports after torch, also hidden ones in a constructor",
+    "set-up": "Model, weights, data, until the first batch",
+    "first step": "From the first batch to the end of the first step, compilation included",
+    "steps": "All further steps",
+    "recording": "whystall opens windows and writes traces",
+    "tail": "After the last step",
+    "exit": "Python ends",
+}
+_LEAST: Final = 0.01
+"""Share of its table's time that a line needs to be listed."""
+
+
+def parts(report: Report, limits: Limits) -> Table:
+    """The ledger of the whole job, part by part."""
+    columns = (
+        Column("Part", "text", priority=1), Column("Time", priority=1), Column("Share", priority=1),
+        Column("Meaning", "prose", priority=2),
+    )  # fmt: skip
+    job = report.job
+    found = job.parts if job is not None else []
+    rows = (
+        (
+            Cell(one.part.capitalize(), one.part),
+            tables.duration(one.ns),
+            tables.share(one.ns / max(job.wall_ns, 1) if job is not None else None),
+            Cell(_MEANING[one.part], one.part),
+        )
+        for one in found[: limits.rows]
+    )
+    return tables.table("job", "The whole job", _caption(job), columns, rows, total=len(found))
+
+
+def _caption(job: WholeJob | None) -> str:
+    said = "The main thread's time from the launch of the command to its exit; the parts add up to it."
+    if job is not None and job.ahead_ns:
+        said += f" This is rank {job.rank}, whose first step ended last."
+    return said
+
+
+def lines(report: Report, limits: Limits) -> Table:
+    """The lines with most of the time outside of steps."""
+    columns = (
+        Column("When", "text", priority=1), Column("Line", "name", priority=1), Column("Code", "prose", priority=1),
+        Column("Time", priority=1), Column("In", "name", priority=3),
+    )  # fmt: skip
+    found = list(_places(report.job)) if report.job is not None else []
+    shown = tables.largest(found, limits, lambda one: (one[1].ns, f"{one[1].file}:{one[1].line:09}"))
+    rows = (
+        (
+            Cell(when, when),
+            tables.name(line_of_code(one.file, one.line), limits),
+            tables.words(one.text or one.function, limits),
+            tables.duration(one.ns),
+            tables.name(one.leaf, limits),
+        )
+        for when, one in shown
+    )
+    caption = "Where the main thread was found before the first step ended and after the last one, by time."
+    return tables.table("outside", "Outside of steps", caption, columns, rows, total=len(found))
+
+
+def _places(job: WholeJob) -> Iterator[tuple[str, JobPlace]]:
+    """Lines with a hundredth of the whole job, those of one line together."""
+    for when, places in (("before", job.before_steps), ("after", job.after_steps)):
+        by_line: dict[tuple[str, int], JobPlace] = {}
+        for one in places:
+            known = by_line.get((one.file, one.line))
+            if known is None:
+                by_line[one.file, one.line] = one
+            else:
+                by_line[one.file, one.line] = JobPlace(
+                    known.file, known.line, known.function, known.text, known.leaf, known.ns + one.ns
+                )
+        yield from ((when, one) for one in by_line.values() if one.ns >= _LEAST * job.wall_ns)
