@@ -105,8 +105,13 @@ class JobClock:
 
 
 def _longest(places: dict[Place, int], shown: Callable[[Place, int], JobPlace]) -> list[JobPlace]:
-    ordered = sorted(places.items(), key=lambda one: -one[1])[:MOST_PLACES]
-    return [shown(place, ns) for place, ns in ordered]
+    """The lines with most of the time, each with its costliest innermost function."""
+    by_line: dict[tuple[str, int], tuple[int, Place]] = {}
+    for place, ns in sorted(places.items(), key=lambda one: -one[1]):
+        whole, costliest = by_line.get(place[:2], (0, place))
+        by_line[place[:2]] = whole + ns, costliest
+    longest = sorted(by_line.values(), key=lambda one: -one[0])[:MOST_PLACES]
+    return [shown(place, ns) for ns, place in longest]
 
 
 def _process_unix_ns() -> int | None:

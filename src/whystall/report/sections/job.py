@@ -79,15 +79,6 @@ def lines(report: Report, limits: Limits) -> Table:
 
 
 def _places(job: WholeJob) -> Iterator[tuple[str, JobPlace]]:
-    """Lines with a hundredth of the whole job, those of one line together."""
+    """Lines with a hundredth of the whole job."""
     for when, places in (("before", job.before_steps), ("after", job.after_steps)):
-        by_line: dict[tuple[str, int], JobPlace] = {}
-        for one in places:
-            known = by_line.get((one.file, one.line))
-            if known is None:
-                by_line[one.file, one.line] = one
-            else:
-                by_line[one.file, one.line] = JobPlace(
-                    known.file, known.line, known.function, known.text, known.leaf, known.ns + one.ns
-                )
-        yield from ((when, one) for one in by_line.values() if one.ns >= _LEAST * job.wall_ns)
+        yield from ((when, one) for one in places if one.ns >= _LEAST * job.wall_ns)
