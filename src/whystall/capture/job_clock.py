@@ -28,12 +28,17 @@ class OutsideSteps:
 
     def __init__(self) -> None:
         self.before: dict[Place, int] = {}
-        """Until the first step ended."""
+        """Until the first batch."""
         self._since: dict[Place, int] = {}
         self.imports_ns = 0
-        """In imports, until the first step ended."""
+        """In imports, until then."""
+        self._begun = False
         self._step = 0
         self._looked_ns = clock.perf_counter_ns()
+
+    def begin(self) -> None:
+        """The first batch is there: what follows is the first step."""
+        self._begun = True
 
     def add(self, place: Place, step: int, *, imports: bool = False) -> None:
         """The main thread is at a place, perhaps importing; the time since the last look counts for it."""
@@ -42,6 +47,8 @@ class OutsideSteps:
         if step != self._step:
             self._step = step
             self._since = {}
+        if self._begun and not step:
+            return
         self.imports_ns += passed if imports else 0
         counts = self._since if step else self.before
         if place in counts or len(counts) < _MOST_KEPT:
@@ -65,10 +72,11 @@ class JobClock:
         self._first_batch_unix_ns: int | None = None
         self._first_step_unix_ns: int | None = None
 
-    def batch(self) -> None:
+    def batch(self, outside: OutsideSteps) -> None:
         """A batch was handed out, or a model called."""
         if self._first_batch_unix_ns is None:
             self._first_batch_unix_ns = clock.time_ns()
+            outside.begin()
 
     def first_step(self) -> None:
         """The first step has ended."""

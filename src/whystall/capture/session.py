@@ -191,7 +191,7 @@ class Session:
 
     def given(self, batch: object, source: str) -> None:
         """Looks at a batch now and then, and not while the profiler runs."""
-        self._job.batch()
+        self._job.batch(self._stacks.outside)
         if source == LOADER:
             self._loaders.handed_out()
         if self._padding.asks and not self._recording.recorder.running:

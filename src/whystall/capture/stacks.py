@@ -30,7 +30,7 @@ from whystall.capture.switching import Switching
 from whystall.capture.watched import Watched
 from whystall.capture.window_looks import EVERY_S as WINDOW_S
 from whystall.capture.window_looks import WindowLooks
-from whystall.run_folder.job_times import JobPlace
+from whystall.run_folder.job_times import IMPORTING, JobPlace
 from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.vocabulary.episodes import episode_of, episode_of_code
 
@@ -361,9 +361,9 @@ class StackSampler:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - as below
         if frame is None:
             return
-        place, imports = self._place("", frame), _imports(frame)
+        (_part, file, line, function, leaf), imports = self._place("", frame), _imports(frame)
         del frame
-        self.outside.add(place[1:], 0, imports=imports)
+        self.outside.add((file, line, function, IMPORTING if imports else leaf), 0, imports=imports)
 
     def _beside(self, frame: FrameType) -> LineKey | None:
         """Where a thread beside the job's is, unless it waits or is ours."""

@@ -7,6 +7,8 @@ from typing import Final
 import msgspec
 
 MOST_PLACES: Final = 40
+IMPORTING: Final = "importlib:import"
+"""The innermost function of a place at which a module was being imported."""
 
 
 class JobPlace(msgspec.Struct, frozen=True):
@@ -41,8 +43,8 @@ class JobTimes(msgspec.Struct, frozen=True, kw_only=True):
     ended_unix_ns: int | None = None
     """The interpreter began to end."""
     imports_ns: int = 0
-    """Time in imports between the import of torch and the first step, by looks at the main thread."""
+    """Time in imports between the import of torch and the first batch, by looks at the main thread."""
     before_steps: list[JobPlace] = []
-    """Where the main thread was between the import of torch and the end of the first step."""
+    """Where the main thread was between the import of torch and the first batch."""
     after_steps: list[JobPlace] = []
     """Where it was after the end of the last step."""

@@ -107,6 +107,7 @@ from whystall.diagnosis.rules.pipeline import (
     sequence_imbalance,
     stage_imbalance,
 )
+from whystall.diagnosis.rules.start import imports, set_up, tail
 
 RULES: tuple[Rule, ...] = (
     synchronous_loader.RULE,
@@ -178,6 +179,9 @@ RULES: tuple[Rule, ...] = (
     wrong_backend.RULE,
     bubble.RULE,
     stage_imbalance.RULE,
+    imports.RULE,
+    set_up.RULE,
+    tail.RULE,
     sequence_imbalance.RULE,
     checkpoint.RULE,
     logging.RULE,

@@ -1,0 +1,1 @@
+"""Causes before the first step and after the last one."""
