@@ -219,6 +219,8 @@ class Training:
         host, main = self.job.host, self.main
         for _ in range(host.syncs_at_end):
             yield from main.synchronize("cudaDeviceSynchronize", None)
+        if host.reads_every and step % host.reads_every == host.reads_every - 1:
+            yield from self._items(1)
         turn = self.rank.rank if host.gc_apart else -1
         if host.gc_every and step % host.gc_every == turn % host.gc_every:
             with main.collection():
