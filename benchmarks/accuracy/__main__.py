@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.accuracy import peer_traceml, real_jobs, recorded, show, simulated, transplants
 from benchmarks.accuracy.independent import judged as independent
+from benchmarks.accuracy.retimed import full
 from benchmarks.accuracy.retimed import judged as retimed
 from benchmarks.accuracy.score import Ablation, Mark, summary
 from benchmarks.accuracy.show import Peer
@@ -50,6 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             variants = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             found_in = drawn[part](variants, count=asked.drawn or 60, seed=asked.seed, jobs=asked.jobs)
             parts[f"{part} (seed {asked.seed})"] = found_in
+            if part == "transplanted":
+                name = f"recordings that lost events (seed {asked.seed})"
+                parts[name] = transplants.judge_lost(variants, seed=asked.seed, jobs=asked.jobs)
+            else:
+                found_in = full.judge(variants, count=asked.drawn or 40, seed=asked.seed, jobs=asked.jobs)
+                parts[f"retimed with a full queue, lost events or in one file (seed {asked.seed})"] = found_in
         if "independent" in asked.parts and not asked.quick:
             traces = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             parts |= independent.judge(traces, seed=asked.seed, only=asked.only, jobs=asked.jobs)
