@@ -160,9 +160,11 @@ def _judged_lost(out: Path, seed: int, file: str, what: str) -> Mark:
 
 
 def lost(events: Sequence[Event], what: str, seed: int) -> list[Event]:
-    """The events without those of a stretch of a quarter to a half of the recording: a profiler's buffers that were full."""
+    """The events without those of a stretch of a quarter to a half of the recording, as of buffers that were full."""
     drawn = random.Random(f"lost-{seed}-{len(events)}")  # noqa: S311 - to be drawn alike each time
-    chosen = [event for event in events if str(event.get("cat")).lower() in _LOSSES[what] and event.get("dur") is not None]
+    chosen = [
+        event for event in events if str(event.get("cat")).lower() in _LOSSES[what] and event.get("dur") is not None
+    ]
     chosen.sort(key=lambda event: event["ts"])
     share = drawn.uniform(0.25, 0.5)
     first = round(drawn.uniform(0.1, 0.9 - share) * len(chosen))

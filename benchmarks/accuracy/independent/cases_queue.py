@@ -26,7 +26,9 @@ def _body(p: Prog, net: list[Layer], every: int = 4, opt: str = "fused") -> Call
     return body
 
 
-@case("", "48 layers, 1,100 launches a step, read every fourth step: launches wait for room and cost nothing", "healthy")
+@case(
+    "", "48 layers, 1,100 launches a step, read every fourth step: launches wait for room and cost nothing", "healthy"
+)
 def queue_healthy(r: random.Random, seed: int, on: bool) -> list[Prog]:
     p = one("A100", seed, stack=True, host=0.6)
     net = transformer(p.device, 48, 8, 1024, 1024, compiled=False)
@@ -76,7 +78,10 @@ def queue_casts_rocm(r: random.Random, seed: int, on: bool) -> list[Prog]:
     return [p]
 
 
-@case("communication.exposed communication.low-bandwidth", "gradients averaged after backward by hand, full queue, 2 ranks")
+@case(
+    "communication.exposed communication.low-bandwidth",
+    "gradients averaged after backward by hand, full queue, 2 ranks",
+)
 def queue_exposed(r: random.Random, seed: int, on: bool) -> list[Prog]:
     out = ranks("A100", seed, 2, host=0.6)
     for p in out:
@@ -138,7 +143,12 @@ def lost_buffers_ranks(r: random.Random, seed: int, on: bool) -> list[Prog]:
     return out
 
 
-@case("", "graph replays whose kernels are missing: a few copies are all that the device seems to do", "healthy", lost="graphs")
+@case(
+    "",
+    "graph replays whose kernels are missing: a few copies are all that the device seems to do",
+    "healthy",
+    lost="graphs",
+)
 def lost_graphs(r: random.Random, seed: int, on: bool) -> list[Prog]:
     p = one("H100", seed)
 
@@ -154,7 +164,9 @@ def lost_graphs(r: random.Random, seed: int, on: bool) -> list[Prog]:
     return [p]
 
 
-@case("communication.straggler device.degraded", "rank 1 of 3 computes 40 % more slowly; all in one file", together=True)
+@case(
+    "communication.straggler device.degraded", "rank 1 of 3 computes 40 % more slowly; all in one file", together=True
+)
 def one_file_straggler(r: random.Random, seed: int, on: bool) -> list[Prog]:
     out = ranks("H100", seed, 3)
     for p in out:
@@ -173,7 +185,9 @@ def one_file_healthy(r: random.Random, seed: int, on: bool) -> list[Prog]:
     return out
 
 
-def _engine(p: Prog, steps: int, name: Callable[[int], str], body: Callable[[int], None], after: Callable[[int], None]) -> None:
+def _engine(
+    p: Prog, steps: int, name: Callable[[int], str], body: Callable[[int], None], after: Callable[[int], None]
+) -> None:
     """A server's loop: only the forward pass is marked."""
     for i in range(steps):
         p.marked_ops(i)

@@ -1,4 +1,4 @@
-# ruff: noqa: C901, PLR0912, PERF401 - one pass over the events
+# ruff: noqa: C901, PLR0912, PLR0915, PERF401 - one pass over the events
 """Writes what a simulated rank did as a trace of Kineto."""
 
 from __future__ import annotations

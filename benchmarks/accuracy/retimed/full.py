@@ -1,4 +1,4 @@
-"""Recorded steps in loops that keep the launch queue full, and recordings that lost events or hold ranks in one file."""
+"""Recorded steps in loops with a full launch queue, and recordings that lost events or hold ranks in one file."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def case_of(seed: int, number: int) -> Case | None:
             base = base_of(seed, file, drawn.random() < 0.5 or ONE[file] == 1.0, count)
             kind = "one-file" if several and chance < 0.15 else drawn.choice(("lost-device", "lost-calls"))
             return Case(kind, base, base.job, Change(), same=kind == "one-file")
-        base = _full(base_of(seed, file, True, count))
-        if base is None:
+        filled = _full(base_of(seed, file, True, count))
+        if filled is None:
             continue
         kinds = FULL_OF_RANKS if several else FULL
-        case = kinds[drawn.choice(sorted(kinds))](drawn, base)
+        case = kinds[drawn.choice(sorted(kinds))](drawn, filled)
         if case is None or (case.cause and not FAINT <= (case.gain or 0.0) <= 4):
             continue
         return case

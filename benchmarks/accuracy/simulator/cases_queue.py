@@ -115,7 +115,9 @@ def communication() -> Iterator[Case]:
     )
     cured = replace(job, parallel=replace(every, sync_every=False))
     yield _cured("redundant-sync", job, cured, family="communication")
-    job = Job(LONG, Machine(fabric=Fabric(bus_bandwidth=10e9)), host=LOGS, parallel=Parallel("ddp", 2), steps=STEPS, seed=4)
+    job = Job(
+        LONG, Machine(fabric=Fabric(bus_bandwidth=10e9)), host=LOGS, parallel=Parallel("ddp", 2), steps=STEPS, seed=4
+    )
     yield _cured("low-bandwidth", job, replace(job, machine=Machine()), family="communication")
     late = Parallel("ddp", 2, slow_rank=1, slow_rank_scale=1.3)
     job = Job(LONG, host=LOGS, parallel=late, steps=STEPS, seed=5)

@@ -44,12 +44,13 @@ def lost() -> Iterator[Case]:
         "ranks-device": Lost(device=(0.4, 0.7)),
     }.items():
         job = replace(ranks, lost=what)
-        resists = ("communication.straggler", "communication.exposed", "input.rank-skew", *IDLE)
-        yield Case(f"lost-{name}", job, resists=resists, undisguised=ranks)
+        together = ("communication.straggler", "communication.exposed", "input.rank-skew")
+        yield Case(f"lost-{name}", job, resists=(*together, *IDLE), undisguised=ranks)
     decode = Job(DECODER, host=Host(per_step_ns=20_000, items_per_step=1), kind="decode", graphs=True, seed=24)
     job = replace(decode, lost=Lost(graphs=True))
-    resists = ("inference.host-bound-decode", *IDLE)
-    yield Case("lost-graph-kernels", job, resists=resists, undisguised=decode, quick=True)
+    yield Case(
+        "lost-graph-kernels", job, resists=("inference.host-bound-decode", *IDLE), undisguised=decode, quick=True
+    )
 
 
 def lost_with_a_fault() -> Iterator[Case]:
@@ -86,9 +87,7 @@ def one_file() -> Iterator[Case]:
         job = Job(MEDIUM, parallel=late, one_file=how, seed=33 + number)
         cured = replace(job, parallel=replace(late, slow_rank=None))
         accepted = ("device.degraded",)
-        yield Case(
-            f"one-file-straggler-{how}", job, {"communication.straggler": cured}, rank=2, accepted=accepted
-        )
+        yield Case(f"one-file-straggler-{how}", job, {"communication.straggler": cured}, rank=2, accepted=accepted)
         machine = Machine(fabric=Fabric(bus_bandwidth=60e9))
         apart = replace(ddp, overlap=False)
         job = Job(replace(MEDIUM, layers=8), machine, parallel=apart, one_file=how, seed=35 + number)
@@ -105,6 +104,4 @@ def one_file() -> Iterator[Case]:
     job = Job(MEDIUM, host=plain, parallel=Parallel("ddp", 4), one_file="plain", seed=40, stacks=True)
     job = replace(job, of_rank=((3, replace(plain, slow_python_ns=12 * MS)),))
     cured = replace(job, of_rank=())
-    yield Case(
-        "one-file-python-rank", job, {"host.python": cured}, rank=3, accepted=("communication.straggler",)
-    )
+    yield Case("one-file-python-rank", job, {"host.python": cured}, rank=3, accepted=("communication.straggler",))

@@ -70,7 +70,9 @@ def faults() -> Iterator[Case]:
         slow = Requests(marks=marks, sampling="host", sampling_ns=4 * MS)
         job = replace(_job(WIDE, slow, 57 + number), stacks=marks == "vllm")
         cured = replace(job, requests=replace(slow, sampling="fused"))
-        yield Case(f"serving-sampling-on-the-host-{marks}", job, {"inference.sampling-sync": cured}, accepted=("host.python",))
+        yield Case(
+            f"serving-sampling-on-the-host-{marks}", job, {"inference.sampling-sync": cured}, accepted=("host.python",)
+        )
     mixed = Requests(MIX, "vllm", sequences=32)
     job = replace(_job(NARROW, mixed, 59, steps=24), graphs=False)
     yield Case(

@@ -120,6 +120,7 @@ class Serving(Training):
 
         soft = leaf("aten::_softmax", (scores, None, None), kernels.softmax(gpu, scores.elements, "fp32"))
         with main.frame("sampler.py(60): forward"), nullcontext():
+            parts: tuple[Operator, ...]
             if asked.sampling == "unfused":
                 sort = Kernel(
                     "void at::native::radixSortKVInPlace<-2, -1, 128, 32, float, long, unsigned int>",
