@@ -1,4 +1,4 @@
-"""Jobs of which the recording keeps less than ran, and jobs whose ranks are in one file."""
+"""Jobs of which the recording keeps less than ran or hardly shows the host, and jobs whose ranks are in one file."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from benchmarks.accuracy.simulator.case import Case
 from benchmarks.accuracy.simulator.cases_controls import DECODER, LARGE
-from benchmarks.accuracy.simulator.cases_host import MEDIUM, MS
-from benchmarks.accuracy.simulator.job import Host, Job, Loader, Lost, Parallel
+from benchmarks.accuracy.simulator.cases_host import MEDIUM, MS, SMALL
+from benchmarks.accuracy.simulator.job import Copies, Host, Job, Loader, Lost, Parallel
 from benchmarks.accuracy.simulator.machine import Fabric, Machine
 
 IDLE = ("host.launch-bound", "host.python", "host.sync", "input.synchronous-loader")
@@ -19,6 +19,37 @@ def cases() -> Iterator[Case]:
     yield from lost()
     yield from lost_with_a_fault()
     yield from one_file()
+    yield from bare()
+
+
+def bare() -> Iterator[Case]:
+    """Nothing of the host is recorded but its calls of the runtime: what threads wait for each other is in no event."""
+    reads = Host(items_per_step=1)
+    yield Case("bare-healthy", Job(LARGE, host=reads, bare=True, seed=71))
+    yield Case("bare-healthy-unread", Job(LARGE, bare=True, seed=72))
+    for number, (model, name) in enumerate(((SMALL, "small"), (replace(SMALL, batch=8), "larger"))):
+        job = Job(model, bare=True, seed=73 + number)
+        yield Case(f"bare-launch-bound-{name}", job, {"host.launch-bound": replace(job, graphs=True)})
+    for number, cost_ms in enumerate((6, 12)):
+        job = Job(MEDIUM, host=replace(reads, slow_python_ns=cost_ms * MS), bare=True, seed=75 + number)
+        accepted = ("host.gc", "input.synchronous-loader")
+        yield Case(f"bare-python-{cost_ms}ms", job, {"host.python": replace(job, host=reads)}, accepted=accepted)
+    job = Job(MEDIUM, host=Host(between_stages_ns=400_000), bare=True, seed=77)
+    yield Case("bare-python-modules", job, {"host.python": replace(job, host=Host())}, accepted=("host.launch-bound",))
+    job = Job(replace(MEDIUM, batch=5), host=Host(items_every=1), bare=True, seed=78)
+    yield Case("bare-sync", job, {"host.sync": replace(job, host=Host())})
+    model = replace(MEDIUM, dtype="fp32", attention="efficient")
+    job = Job(model, host=reads, bare=True, seed=79)
+    yield Case("bare-fp32-matmul", job, {"compute.fp32-matmul": replace(job, model=replace(model, matmul_path="tf32"))})
+    copies = Copies(64 * 1024 * 1024, pinned=False)
+    job = Job(MEDIUM, host=reads, copies=copies, bare=True, seed=80)
+    pinned = replace(job, copies=replace(copies, pinned=True))
+    yield Case("bare-pageable-copy", job, {"host.pageable-copy": pinned})
+    parallel = Parallel("ddp", 4, slow_rank=2, slow_rank_scale=1.4)
+    job = Job(MEDIUM, parallel=parallel, bare=True, seed=81)
+    even = replace(job, parallel=replace(parallel, slow_rank=None))
+    accepted = ("device.degraded",)
+    yield Case("bare-straggler", job, {"communication.straggler": even}, rank=2, accepted=accepted)
 
 
 def lost() -> Iterator[Case]:

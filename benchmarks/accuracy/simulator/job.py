@@ -151,6 +151,8 @@ class Job:
     hidden_graph_launches: bool = False
     """The calls that launch graphs are not in the trace."""
     lost: Lost = field(default_factory=Lost)
+    bare: bool = False
+    """The profiler records the device and the calls of its runtime alone: no operator, no annotation, no frame."""
     one_file: str = ""
     """All ranks in one trace: ``plain`` (processes as they are) or ``labelled`` (each with its rank in its name)."""
     requests: Requests = field(default_factory=Requests)

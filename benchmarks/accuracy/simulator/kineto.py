@@ -29,6 +29,8 @@ class Recording:
     hidden: frozenset[str] = frozenset()
     """Names of host events that are not in the trace."""
     lost: Lost = field(default_factory=Lost)
+    bare: bool = False
+    """Calls of the runtime are all that is there of the host."""
 
 
 def write(rank: Rank, path: Path, recording: Recording) -> None:
@@ -42,16 +44,16 @@ def document(rank: Rank, recording: Recording) -> dict[str, Any]:
     world_size, groups, hidden = recording.world_size, recording.groups, recording.hidden
     moved = _EPOCH_NS + rank.clock_offset_ns
     spans, activities = _kept(rank, recording.lost)
-    shown = [span for span in spans if span.name not in hidden]
+    shown = [span for span in spans if span.name not in hidden and (not recording.bare or _is_call(span))]
     events = [_host(span, moved, index) for index, span in enumerate(shown)]
     launched = {activity.correlation for activity in activities}
     calls = [span for span in shown if "correlation" in span.arguments]
     events += [_flow("s" if span.arguments["correlation"] in launched else "f", span, moved) for span in calls]
     events += _device(rank, activities, moved)
-    events += _step_on_device(rank, activities, moved)
+    events += [] if recording.bare else _step_on_device(rank, activities, moved)
     if recording.sync_events:
         events += [_sync(span, moved, rank.device_index) for span in rank.syncs]
-    events += _forward_backward(rank, moved)
+    events += [] if recording.bare else _forward_backward(rank, moved)
     events.sort(key=lambda event: event["ts"])
     events = [*_names(rank, moved), *events, *_ends(rank, moved)]
     found: dict[str, Any] = {
@@ -111,6 +113,10 @@ def _flow(phase: str, span: Span, moved: int) -> dict[str, Any]:
         "name": "ac2g",
     }
     return made | ({"bp": "e"} if phase == "f" else {})
+
+
+def _is_call(span: Span) -> bool:
+    return span.category in {"cuda_runtime", "cuda_driver"}
 
 
 def _kept(rank: Rank, lost: Lost) -> tuple[list[Span], list[Activity]]:

@@ -53,7 +53,7 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         hidden = frozenset({"cudaGraphLaunch"} if self.job.hidden_graph_launches else ())
         recording = kineto.Recording(
-            self.job.parallel.ranks, tuple(self.groups()), self.job.sync_events, hidden, self.job.lost
+            self.job.parallel.ranks, tuple(self.groups()), self.job.sync_events, hidden, self.job.lost, self.job.bare
         )
         if self.job.one_file:
             path = folder / f"ranks.trace{suffix}"
