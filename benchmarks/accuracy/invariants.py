@@ -16,8 +16,8 @@ _SLACK = 1.01
 """Rounding, and steps that are replayed apart from those that are counted."""
 _SAVED = 1.06
 """What is saved beside the cause's own time, by what no longer waits for it: more is to be said in the evidence."""
-_AS_LONG = 0.95
-"""The least share of the measured step that its replay explains where a gain by replay is stated."""
+_AS_LONG = 1.05
+"""How many times as long a replayed step may be as the longest that was measured, or the shortest as it."""
 _MOVES_WORK = frozenset({"host.pageable-copy", "host.recompile"})
 """Causes of the host whose cure takes work from the device as well."""
 
@@ -65,8 +65,10 @@ def _of_gain(report: dict[str, Any], finding: dict[str, Any], gain: dict[str, An
         said = any(row["what"].startswith("saved beyond its own time") for row in finding["evidence"])
         if not said and saved > finding["attributed_ns_per_step"] * _SAVED + 1_000:
             yield f"saves {saved:.0f} ns of {finding['attributed_ns_per_step']}"
-        if (report.get("fidelity") or 1.0) < _AS_LONG:
-            yield f"a gain by replay, whose fidelity is {report['fidelity']}"
+        steps = [step["window_ns"] for device in report["devices"] for step in device["steps"]]
+        replayed = gain.get("step_ns") or 0
+        if gain.get("of") == "step" and steps and not min(steps) <= replayed * _AS_LONG <= max(steps) * _AS_LONG**2:
+            yield f"a replayed step of {replayed} ns, where measured ones take {min(steps)} to {max(steps)}"
     bound = _bound(report, name)
     if expected > bound * _SLACK:
         yield f"gains {expected} where the devices' own work allows {bound:.3f}"

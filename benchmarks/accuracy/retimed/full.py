@@ -124,7 +124,7 @@ def _is(event: Event, what: str) -> bool:
 def together(paths: Sequence[Path]) -> Path:
     """All ranks in one file, with the head of the first."""
     traces: list[dict[str, Any]] = [json.loads(path.read_text("utf-8")) for path in paths]
-    made = paths[0].with_name("ranks.json")
+    made = paths[0].with_name("all.json")
     events = [event for trace in traces for event in trace["traceEvents"]]
     made.write_text(json.dumps({**traces[0], "traceEvents": events}), "utf-8")
     return made
