@@ -11,7 +11,7 @@ from benchmarks.accuracy.simulator.cases_host import MEDIUM, MS, SMALL
 from benchmarks.accuracy.simulator.job import Copies, Host, Job, Loader, Lost, Parallel
 from benchmarks.accuracy.simulator.machine import Fabric, Machine
 
-IDLE = ("host.launch-bound", "host.python", "host.sync", "input.synchronous-loader")
+IDLE: tuple[str, ...] = ("host.launch-bound", "host.python", "host.sync", "input.synchronous-loader")
 
 
 def cases() -> Iterator[Case]:
@@ -48,8 +48,7 @@ def bare() -> Iterator[Case]:
     parallel = Parallel("ddp", 4, slow_rank=2, slow_rank_scale=1.4)
     job = Job(MEDIUM, parallel=parallel, bare=True, seed=81)
     even = replace(job, parallel=replace(parallel, slow_rank=None))
-    accepted = ("device.degraded",)
-    yield Case("bare-straggler", job, {"communication.straggler": even}, rank=2, accepted=accepted)
+    yield Case("bare-straggler", job, {"communication.straggler": even}, rank=2, accepted=("device.degraded",))
 
 
 def lost() -> Iterator[Case]:

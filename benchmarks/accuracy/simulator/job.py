@@ -41,6 +41,10 @@ class Host:
     per_step_ns: int = 60_000
     slow_python_ns: int = 0
     """Pure Python in the training loop, at the start of every step."""
+    traced_calls: int = 0
+    """Calls of Python at the start of every step that take next to nothing where no profiler follows them."""
+    traced_ns: int = 20_000
+    """What one of them takes while it is followed."""
     items_per_step: int = 0
     items_every: int = 0
     """A value is read from the device after every so many operators of the forward pass."""
