@@ -150,7 +150,7 @@ def unseen_kernels(trace: Trace) -> UnseenKernels | None:
     two, what has no device event may be its own.
     """
     lost, launches = _lost_launches(trace)
-    if not lost.any():
+    if int(lost.sum()) < _FEWEST:  # a profiler loses whole buffers
         return None
     events = trace.device_events.sort("ts_ns")
     begin = events["ts_ns"].to_numpy()
