@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.accuracy import peer_traceml, real_jobs, recorded, show, simulated, transplants
 from benchmarks.accuracy.independent import judged as independent
+from benchmarks.accuracy.retimed import full
 from benchmarks.accuracy.retimed import judged as retimed
 from benchmarks.accuracy.score import Ablation, Mark, summary
 from benchmarks.accuracy.show import Peer
@@ -45,11 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if asked.without:
                 removed = simulated.judge_without(found, jobs=asked.jobs)
         peers: dict[str, Peer] = {}
-        drawn = {"transplanted": transplants.judge, "retimed": retimed.judge}
-        for part in () if asked.quick else (part for part in drawn if part in asked.parts):
-            variants = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            found_in = drawn[part](variants, count=asked.drawn or 60, seed=asked.seed, jobs=asked.jobs)
-            parts[f"{part} (seed {asked.seed})"] = found_in
+        if not asked.quick:
+            parts |= _of_recordings(asked, Path(stack.enter_context(tempfile.TemporaryDirectory())))
         if "independent" in asked.parts and not asked.quick:
             traces = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             parts |= independent.judge(traces, seed=asked.seed, only=asked.only, jobs=asked.jobs)
@@ -70,6 +68,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = [each for marks in parts.values() for each in marks]
         text = _text(parts, removed, peers, also, details=False)
         asked.feedback.write_text(f"{text}\n\n{show.feedback(rows, removed)}", "utf-8")
+
+
+def _of_recordings(asked: argparse.Namespace, out: Path) -> dict[str, list[Mark]]:
+    """The marks of what is made of recordings, by part."""
+    of, parts = f"(seed {asked.seed})", {}
+    if "transplanted" in asked.parts:
+        count = asked.drawn or 60
+        parts[f"transplanted {of}"] = transplants.judge(out, count=count, seed=asked.seed, jobs=asked.jobs)
+        parts[f"recordings that lost events {of}"] = transplants.judge_lost(out, seed=asked.seed, jobs=asked.jobs)
+    if "retimed" in asked.parts:
+        count = asked.drawn or 60
+        parts[f"retimed {of}"] = retimed.judge(out, count=count, seed=asked.seed, jobs=asked.jobs)
+        found = full.judge(out, count=asked.drawn or 40, seed=asked.seed, jobs=asked.jobs)
+        parts[f"retimed with a full queue, lost events or in one file {of}"] = found
+    return parts
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -129,6 +142,7 @@ def _text(
     tables = [show.marks(marks) for marks in parts.values()] if details else []
     tables.append(show.summaries([(name, summary(marks)) for name, marks in parts.items()]))
     tables.append(show.reliability([each for marks in parts.values() for each in marks]))
+    tables.append(show.invariants([each for marks in parts.values() for each in marks]))
     if removed:
         tables.append(show.ablations(removed))
     if peers:

@@ -49,6 +49,8 @@ class Mark:
     failure: str = ""
     stated: float | None = None
     """The confidence of the cause that is named, where one is."""
+    broken: tuple[str, ...] = ()
+    """What does not hold of the report that holds of every report."""
 
 
 def mark(expectation: Expectation, said: Said) -> Mark:
@@ -69,6 +71,7 @@ def mark(expectation: Expectation, said: Said) -> Mark:
         gains,
         said.failure,
         next((each.confidence for each in shown if each.id == said.cause), None),
+        said.broken,
     )
 
 

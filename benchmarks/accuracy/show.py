@@ -46,6 +46,13 @@ def reliability(rows: Sequence[Mark]) -> str:
     return "\n".join(lines)
 
 
+def invariants(rows: Sequence[Mark]) -> str:
+    """In how many reports something does not hold that holds of every report, and what."""
+    broken = [f"{each.name}: {what}" for each in rows for what in each.broken]
+    count = sum(bool(each.broken) for each in rows)
+    return "\n".join([f"Invariants are broken in {count} of {len(rows)} reports.", *broken])
+
+
 def marks(rows: Sequence[Mark]) -> str:
     """One row per job."""
     lines = ["| job | truth | said | gain: true | predicted | right |", "|---|---|---|---|---|---|"]
@@ -138,7 +145,7 @@ def feedback(rows: Sequence[Mark], removed: Sequence[Ablation] = ()) -> str:
     lines = []
     for each in rows:
         bad = [gain for gain in each.gains if gain.error > 0.02 or not gain.covered]
-        if each.top1 and not each.false_alarms and not bad and each.rank_named is not False:
+        if each.top1 and not each.false_alarms and not bad and each.rank_named is not False and not each.broken:
             continue
         lines.append(
             f"- {each.name}: expected {_wanted(each)}, got {each.said}; findings {', '.join(each.said_ids) or 'none'}"
@@ -147,6 +154,7 @@ def feedback(rows: Sequence[Mark], removed: Sequence[Ablation] = ()) -> str:
             lines.append(f"  - failed: {each.failure}")
         if each.false_alarms:
             lines.append(f"  - false alarms: {', '.join(each.false_alarms)}")
+        lines += [f"  - broken: {what}" for what in each.broken]
         if each.rank_named is False:
             lines.append("  - the rank is not named")
         lines += [

@@ -17,7 +17,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,49 @@ def judge(out: Path, *, count: int, seed: int, jobs: int) -> list[Mark]:
         cases.append((out, f"{seed}-{number}", file, fault, drawn.uniform(1.5, 4.0), drawn.uniform(0.05, 0.9)))
     with ProcessPoolExecutor(jobs) as pool:
         return [found for found in pool.map(_judged, *zip(*cases, strict=True)) if found is not None]
+
+
+def judge_lost(out: Path, *, seed: int, jobs: int) -> list[Mark]:
+    """Marks of recordings that lost a part of their events: nothing may be said that is not said of the whole."""
+    cases = [(out, seed, file, what) for file in FILES for what in _LOSSES if (TRACES / file).exists()]
+    with ProcessPoolExecutor(jobs) as pool:
+        return list(pool.map(_judged_lost, *zip(*cases, strict=True)))
+
+
+_LOSSES = {
+    "device": ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"),
+    "calls": ("cuda_runtime", "cuda_driver", "runtime"),
+}
+_AS_MUCH = 1.1
+"""A gain that is so much larger than that of the whole recording is another claim."""
+
+
+def _judged_lost(out: Path, seed: int, file: str, what: str) -> Mark:
+    trace = json.loads(gzip.decompress((TRACES / file).read_bytes()))
+    path = out / f"{seed}-lost-{what}-{file.removesuffix('.gz')}"
+    path.write_text(json.dumps({**trace, "traceEvents": lost(trace["traceEvents"], what, seed)}), "utf-8")
+    whole, said = analyze([TRACES / file]), analyze([path])
+    own = {each.id: each.expected or 1.0 for each in whole.findings}
+    fresh = tuple(
+        each
+        for each in said.findings
+        if each.alarming and (each.id not in own or (each.expected or 1.0) > own[each.id] * _AS_MUCH)
+    )
+    left = replace(said, findings=fresh, cause=fresh[0].id if fresh else None)
+    return mark(Expectation(path.stem), left)
+
+
+def lost(events: Sequence[Event], what: str, seed: int) -> list[Event]:
+    """The events without those of a stretch of a quarter to a half of the recording, as of buffers that were full."""
+    drawn = random.Random(f"lost-{seed}-{len(events)}")  # noqa: S311 - to be drawn alike each time
+    chosen = [
+        event for event in events if str(event.get("cat")).lower() in _LOSSES[what] and event.get("dur") is not None
+    ]
+    chosen.sort(key=lambda event: event["ts"])
+    share = drawn.uniform(0.25, 0.5)
+    first = round(drawn.uniform(0.1, 0.9 - share) * len(chosen))
+    gone = {id(event) for event in chosen[first : first + round(share * len(chosen))]}
+    return [event for event in events if id(event) not in gone]
 
 
 def _judged(out: Path, name: str, file: str, fault: str, times: float, place: float) -> Mark | None:

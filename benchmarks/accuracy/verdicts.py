@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from benchmarks.accuracy.invariants import broken
 
 ALARMING = frozenset({"minor", "major", "critical"})
 WHYSTALL = (sys.executable, "-m", "whystall")
@@ -43,6 +45,8 @@ class Said:
     summary: str = ""
     failure: str = ""
     report: Any = None
+    broken: tuple[str, ...] = ()
+    """What does not hold of the report that holds of every report."""
 
 
 def analyze(paths: Sequence[Path], *, command: Sequence[str] = WHYSTALL, timeout_s: float = 300) -> Said:
@@ -54,7 +58,8 @@ def analyze(paths: Sequence[Path], *, command: Sequence[str] = WHYSTALL, timeout
         return Said(None, (), failure=f"no answer in {timeout_s:.0f} s")
     if done.returncode != 0:
         return Said(None, (), failure=done.stderr.strip()[-300:] or f"exit code {done.returncode}")
-    return read(json.loads(done.stdout))
+    report = json.loads(done.stdout)
+    return replace(read(report), broken=broken(report))
 
 
 def read(report: dict[str, Any]) -> Said:

@@ -25,4 +25,5 @@ def test_the_verdict_is_right(case: Case, tmp_path: Path) -> None:
 
     assert given.top1, given.said_ids
     assert given.false_alarms == ()
+    assert given.broken == ()
     assert all(gain.error < 0.2 for gain in given.gains)

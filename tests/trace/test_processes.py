@@ -77,3 +77,33 @@ def test_where_nothing_tells_the_processes_apart_nothing_is_lost(tmp_path: Path,
     found = load_traces(merged(tmp_path / "all.json", events))
     assert sum(len(trace.device_events) for trace in found) == 2 * COUNT * 4
     assert sum(len(trace.operators) for trace in found) == 2 * COUNT * 3
+
+
+def numbered(events: list[dict[str, Any]], first: int) -> list[dict[str, Any]]:
+    """The same with launches that are numbered from elsewhere."""
+    for event in events:
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] += first
+        if event.get("cat") == "ac2g":
+            event["id"] += first
+    return events
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 5])
+def test_numbers_of_launches_that_nearly_agree_are_told_apart(tmp_path: Path, first: int) -> None:
+    """Ranks that run the same program count alike, from here or from a few launches further on."""
+    ranks = [numbered(rank(n, late_ns=50_000, stated=False), first * n) for n in range(3)]
+    found = load_traces(merged(tmp_path / "all.json", *ranks))
+    assert [set(trace.device_events["device"]) for trace in found] == [{0}, {1}, {2}]
+    assert all(trace.device_events["launch"].null_count() == 0 for trace in found)
+
+
+def test_a_label_in_front_of_processes_says_whose_a_device_is(tmp_path: Path) -> None:
+    """As SGLang merges: the process of rank 0 has the label of device 1, whatever the numbers of launches say."""
+    ranks = [rank(n, late_ns=50_000, stated=False) for n in range(2)]
+    for number, events in enumerate(ranks):
+        for event in events:
+            on_device = event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+            event["pid"] = f"[TP{(1 - number if on_device else number):02d}] {event['pid']}"
+    found = load_traces(merged(tmp_path / "all.json", *ranks))
+    assert [set(trace.device_events["device"]) for trace in found] == [{1}, {0}]

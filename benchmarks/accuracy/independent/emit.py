@@ -1,4 +1,4 @@
-# ruff: noqa: C901, PLR0912, PERF401 - one pass over the events
+# ruff: noqa: C901, PLR0912, PLR0915, PERF401 - one pass over the events
 """Writes what a simulated rank did as a trace of Kineto."""
 
 from __future__ import annotations
@@ -21,9 +21,36 @@ OLD = {
 }
 
 
-def write(rank: Rank, path: Path, offset: float) -> None:
+_BUFFER = 220
+"""Events that the profiler drops at once."""
+
+
+def together(files: list[Path], path: Path) -> Path:
+    """One file with the events of all, and the head of the first."""
+    traces = [json.loads(gzip.decompress(file.read_bytes())) for file in files]
+    events = [event for trace in traces for event in trace["traceEvents"]]
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        json.dump({**traces[0], "traceEvents": events}, file)
+    return path
+
+
+def _drop(rank: Rank, lost: str) -> None:
+    """Leave out what the profiler lost: every third buffer of the device's events or of calls, or graphs' kernels."""
+    if lost == "device":
+        rank.ops = [op for number, op in enumerate(rank.ops) if number // _BUFFER % 3 != 1]
+    elif lost == "calls":
+        calls = [event for event in rank.events if event[0] == "cuda_runtime"]
+        gone = {id(event) for number, event in enumerate(calls) if number // _BUFFER % 2}
+        rank.events = [event for event in rank.events if id(event) not in gone]
+    elif lost == "graphs":
+        graphs = {event[5]["correlation"] for event in rank.events if "GraphLaunch" in event[1]}
+        rank.ops = [op for op in rank.ops if op.corr not in graphs]
+
+
+def write(rank: Rank, path: Path, offset: float, lost: str = "") -> None:
     """One file of one rank; `offset` is the error of its clock in microseconds."""
     prog = rank.prog
+    _drop(rank, lost)
     pid, device, old = 20000 + 111 * prog.rank, prog.rank, prog.old
     tids = {MAIN: pid, BACK: pid + 57}
     base = (1.7e15 if old else 5.2e12) + offset

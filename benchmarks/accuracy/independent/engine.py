@@ -124,6 +124,9 @@ class Rank:
             elif kind == "thread":
                 self.tid = ins[1]
                 self.t += 15
+            elif kind == "turn":
+                self.marks.append((len(self.ops), ins[1]))
+                self.steps.append(self.t)
             elif kind == "step":
                 if self.marks:
                     self.close()

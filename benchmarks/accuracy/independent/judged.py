@@ -13,12 +13,12 @@ from benchmarks.accuracy.expectation import Expectation
 from benchmarks.accuracy.score import Mark, mark
 from benchmarks.accuracy.verdicts import analyze
 
-from . import cases_host, cases_kernels, cases_ranks, cases_serving, cases_shard
-from .emit import write
+from . import cases_host, cases_kernels, cases_queue, cases_ranks, cases_serving, cases_shard
+from .emit import together, write
 from .engine import simulate
 from .loops import CASES, Case
 
-LISTED = (cases_host, cases_kernels, cases_serving, cases_ranks, cases_shard)
+LISTED = (cases_host, cases_kernels, cases_serving, cases_ranks, cases_shard, cases_queue)
 """Importing them fills `CASES`."""
 
 
@@ -55,5 +55,8 @@ def traces(case: Case, seed: int, out: Path) -> tuple[list[Path], float]:
         lengths.append(sum(rank.period(case.first, last) for rank in made) / len(made))
         for rank in made if on else ():
             files.append(out / f"{case.name}-rank{rank.prog.rank}.json.gz")
-            write(rank, files[-1], random.Random(f"{seed} {case.name} {rank.prog.rank}").uniform(-4000, 4000))
+            offset = random.Random(f"{seed} {case.name} {rank.prog.rank}").uniform(-4000, 4000)
+            write(rank, files[-1], 0.0 if case.together else offset, case.lost)
+    if case.together:
+        files = [together(files, out / f"{case.name}.json.gz")]
     return files[: case.files or None], lengths[0] / lengths[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .devices import SIZES, Device, gemm_name
@@ -285,6 +285,18 @@ def batch_norm(d: Device, b: int, c: int, hw: int, dtype: str = "fp16") -> Layer
         ("aten::cudnn_batch_norm", [[b, c, hw, hw], [c], [c]]),
     ]
     return layer
+
+
+def cast_layers(d: Device, layers: list[Layer], dims: Dims) -> list[Layer]:
+    """The layers, with what each product takes made into bf16 from fp32 first."""
+    numel = 1
+    for size in dims:
+        numel *= size
+    name = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda, std::array<char*, 2ul>>"
+    made: Kernel = (name, stream_us(d, 6.0 * numel), max(1, numel // 512), 128)
+    return [
+        replace(layer, before=[("aten::to", dims, [made])]) if layer.module == "Linear" else layer for layer in layers
+    ]
 
 
 def block(

@@ -27,18 +27,30 @@ class Case:
     first: int = 2
     steps: int = 8
     files: int = 0
+    lost: str = ""
+    """What the recording dropped: ``device``, ``calls`` or ``graphs``."""
+    together: bool = False
+    """All ranks are in one file."""
 
 
 CASES: list[Case] = []
 
 
 def case(
-    accept: str, why: str, kind: str = "planted", first: int = 2, steps: int = 8, files: int = 0
+    accept: str,
+    why: str,
+    kind: str = "planted",
+    first: int = 2,
+    steps: int = 8,
+    files: int = 0,
+    *,
+    lost: str = "",
+    together: bool = False,
 ) -> Callable[[Build], Build]:
     """Register a case under its function's name."""
 
     def add(build: Build) -> Build:
-        CASES.append(Case(build.__name__, tuple(accept.split()), why, build, kind, first, steps, files))
+        CASES.append(Case(build.__name__, tuple(accept.split()), why, build, kind, first, steps, files, lost, together))
         return build
 
     return add

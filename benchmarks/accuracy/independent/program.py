@@ -194,6 +194,10 @@ class Prog:
         """Go on in the main (0) or the backward thread (1)."""
         self.code.append(("thread", tid))
 
+    def marked_ops(self, number: int) -> None:
+        """A step begins that nothing marks; its length counts all the same."""
+        self.code.append(("turn", str(number)))
+
     def step_begin(self, name: str) -> None:
         """A step (or a serving engine's iteration) begins."""
         self.code.append(("step", name))

@@ -88,7 +88,7 @@ def judged(out: Path, seed: int, number: int) -> Mark | None:
     name = name_of(seed, number, case)
     said = analyze(written(out / name, case))
     shutil.rmtree(out / name)
-    return marked(name, case, said, _said_of_base(out, _key(seed, case.base)))
+    return marked(name, case, said, said_of(out, case.base))
 
 
 def name_of(seed: int, number: int, case: Case) -> str:
@@ -136,14 +136,20 @@ def base_of(seed: int, file: str, close: bool, count: int) -> Base:
     return Base(file, close, job, time_of(job))
 
 
-def _key(seed: int, base: Base) -> tuple[int, str, bool, int]:
-    return seed, base.file, base.tight, base.job.ranks
+_BASES: dict[tuple[str, bool, int, str, int], Said] = {}
 
 
-@cache
-def _said_of_base(out: Path, key: tuple[int, str, bool, int]) -> Said:
-    base = base_of(*key)
-    folder = out / f"base-{os.getpid()}-{'-'.join(map(str, key))}"  # two processes may judge the same one
+def said_of(out: Path, base: Base) -> Said:
+    """What is said of a job without a change."""
+    key = (base.file, base.tight, base.job.ranks, base.job.seed, base.job.queue)
+    if key not in _BASES:
+        _BASES[key] = _said_of_base(out, base)
+    return _BASES[key]
+
+
+def _said_of_base(out: Path, base: Base) -> Said:
+    # two processes may judge the same one
+    folder = out / f"base-{os.getpid()}-{base.job.seed}-{base.tight}-{base.job.ranks}-{base.job.queue}"
     said = analyze(traces.write(folder, base.job, replay(base.job)))
     shutil.rmtree(folder)
     return said

@@ -87,6 +87,8 @@ class Job:
     host_noise: float = 0.01
     op_noise: float = 0.01
     noisy_steps: float = 0.0
+    queue: int = QUEUE
+    """Launches that the driver takes before a call blocks."""
 
     def noise(self) -> list[list[tuple[float, list[float]]]]:
         """Factors by rank and step: of the host, and of each work."""
@@ -161,10 +163,9 @@ class _Replay:
                 end = max(end, until + call.tail)
             self._shifted(rank, state, rank.starts[step] + call.end * rank.factors[step], end)
 
-    @staticmethod
-    def _queued(rank: Rank, end: float) -> float:
+    def _queued(self, rank: Rank, end: float) -> float:
         """When a launch returns: not before there is a place in the queue."""
-        return max(end, rank.ops[-QUEUE][3]) if len(rank.ops) >= QUEUE else end
+        return max(end, rank.ops[-self.job.queue][3]) if len(rank.ops) >= self.job.queue else end
 
     @staticmethod
     def _shifted(rank: Rank, state: _State, old: float, new: float) -> None:

@@ -10,7 +10,7 @@ from benchmarks.accuracy.simulator.case import Case
 from benchmarks.accuracy.simulator.cases_host import MEDIUM, MS
 from benchmarks.accuracy.simulator.convnet import ConvNet
 from benchmarks.accuracy.simulator.job import Copies, Host, Job, Loader, Parallel
-from benchmarks.accuracy.simulator.machine import Fabric, Machine
+from benchmarks.accuracy.simulator.machine import Fabric, HostCosts, Machine
 from benchmarks.accuracy.simulator.transformer import Transformer
 
 LARGE = Transformer(layers=4)
@@ -23,6 +23,7 @@ def cases() -> Iterator[Case]:
     yield from healthy()
     yield from decoys()
     yield from pairs()
+    yield from followed()
 
 
 def healthy() -> Iterator[Case]:
@@ -96,6 +97,20 @@ def _host_decoys() -> Iterator[Case]:
     warm = Host(allocations_per_step=30, allocation_ns=2 * MS, allocation_steps=2, syncs_at_end=1)
     job = replace(plain, host=warm)
     yield _decoy("warm-up", job, replace(plain, host=Host(syncs_at_end=1)), "host.allocator", "memory.allocator-retry")
+
+
+def followed() -> Iterator[Case]:
+    """What is slow because the profiler follows it: the same job that nobody follows has nothing of it."""
+    quiet = Host(items_per_step=1)
+    for seed, count, each_us in ((81, 1_200, 20), (82, 4_000, 3)):
+        plain = Job(MEDIUM, host=quiet, seed=seed, stacks=True)
+        job = replace(plain, host=replace(quiet, traced_calls=count, traced_ns=each_us * 1_000))
+        yield Case(f"followed-calls-{count}", job, resists=("host.python",))
+    costs = HostCosts(graph_kernel_gap_ns=9_000)
+    decode = Host(per_step_ns=20_000, items_per_step=1)
+    job = Job(DECODER, Machine(costs=costs), host=decode, kind="decode", graphs=True, seed=83)
+    note = "gaps between the kernels of one graph that nobody sees where no profiler is on"
+    yield Case("followed-graph-gaps", job, resists=("host.launch-bound", "host.python", "host.sync"), note=note)
 
 
 def _decoy(name: str, job: Job, undisguised: Job, *resists: str, quick: bool = False) -> Case:

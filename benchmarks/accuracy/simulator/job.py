@@ -41,10 +41,16 @@ class Host:
     per_step_ns: int = 60_000
     slow_python_ns: int = 0
     """Pure Python in the training loop, at the start of every step."""
+    traced_calls: int = 0
+    """Calls of Python at the start of every step that take next to nothing where no profiler follows them."""
+    traced_ns: int = 20_000
+    """What one of them takes while it is followed."""
     items_per_step: int = 0
     items_every: int = 0
     """A value is read from the device after every so many operators of the forward pass."""
     syncs_at_end: int = 0
+    reads_every: int = 0
+    """The loss is read after every so many steps, as a loop does that logs now and then."""
     gc_every: int = 0
     gc_ns: int = 0
     gc_apart: bool = False
@@ -85,6 +91,43 @@ class Parallel:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """What the profiler saw and did not keep: shares of the recording's length, or of its events at random."""
+
+    device: tuple[float, float] = (0.0, 0.0)
+    """No device event that begins in that stretch is in the file."""
+    calls: tuple[float, float] = (0.0, 0.0)
+    """No runtime call that begins in that stretch is."""
+    some_device: float = 0.0
+    some_calls: float = 0.0
+    graphs: bool = False
+    """No kernel of a replayed graph is."""
+    rank: int | None = None
+    """On that rank alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What a server is asked for: its steps in turn, each ``prefill``, ``decode``, ``mixed`` or ``idle``."""
+
+    turns: tuple[str, ...] = ("decode",)
+    marks: str = "vllm"
+    """How the engine marks its forward pass: as ``vllm`` or ``sglang`` does."""
+    sequences: int = 64
+    """Sequences that are decoded together."""
+    prompt: int = 2048
+    """Tokens of a prefill; a mixed step has as many beside the sequences."""
+    pause_ns: int = 0
+    """How long a server waits for a request in an idle turn."""
+    sampling: str = "fused"
+    """``fused`` (one kernel and the draw), ``unfused`` (sort, softmax, cumsum, masks) or ``host`` (in Python)."""
+    sampling_ns: int = 0
+    """Python of sampling on the host."""
+    exchange: str = ""
+    """``allreduce`` after attention and after the MLP of each layer, in compute's way: tensor parallelism."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One job to simulate."""
 
@@ -111,6 +154,13 @@ class Job:
     """What single ranks have instead."""
     hidden_graph_launches: bool = False
     """The calls that launch graphs are not in the trace."""
+    lost: Lost = field(default_factory=Lost)
+    bare: bool = False
+    """The profiler records the device and the calls of its runtime alone: no operator, no annotation, no frame."""
+    one_file: str = ""
+    """All ranks in one trace: ``plain`` (processes as they are) or ``labelled`` (each with its rank in its name)."""
+    requests: Requests = field(default_factory=Requests)
+    """Of a job whose kind is ``serving``."""
 
     def on(self, rank: int) -> Job:
         """The job as one rank has it."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accuracy.simulator.device import Activity
 from benchmarks.accuracy.simulator.host import PROCESS, Rank, Span, SyncSpan
+from benchmarks.accuracy.simulator.job import Lost
 
 _BASE_NS = 1_759_000_000_000_000_000
 _EPOCH_NS = 1_500_000_000_000
@@ -24,6 +28,9 @@ class Recording:
     sync_events: bool = False
     hidden: frozenset[str] = frozenset()
     """Names of host events that are not in the trace."""
+    lost: Lost = field(default_factory=Lost)
+    bare: bool = False
+    """Calls of the runtime are all that is there of the host."""
 
 
 def write(rank: Rank, path: Path, recording: Recording) -> None:
@@ -36,16 +43,17 @@ def document(rank: Rank, recording: Recording) -> dict[str, Any]:
     """The whole trace as JSON values."""
     world_size, groups, hidden = recording.world_size, recording.groups, recording.hidden
     moved = _EPOCH_NS + rank.clock_offset_ns
-    shown = [span for span in rank.spans if span.name not in hidden]
+    spans, activities = _kept(rank, recording.lost)
+    shown = [span for span in spans if span.name not in hidden and (not recording.bare or _is_call(span))]
     events = [_host(span, moved, index) for index, span in enumerate(shown)]
-    launched = {activity.correlation for activity in rank.device.activities}
+    launched = {activity.correlation for activity in activities}
     calls = [span for span in shown if "correlation" in span.arguments]
     events += [_flow("s" if span.arguments["correlation"] in launched else "f", span, moved) for span in calls]
-    events += _device(rank, moved)
-    events += _step_on_device(rank, moved)
+    events += _device(rank, activities, moved)
+    events += [] if recording.bare else _step_on_device(rank, activities, moved)
     if recording.sync_events:
         events += [_sync(span, moved, rank.device_index) for span in rank.syncs]
-    events += _forward_backward(rank, moved)
+    events += [] if recording.bare else _forward_backward(rank, moved)
     events.sort(key=lambda event: event["ts"])
     events = [*_names(rank, moved), *events, *_ends(rank, moved)]
     found: dict[str, Any] = {
@@ -107,9 +115,62 @@ def _flow(phase: str, span: Span, moved: int) -> dict[str, Any]:
     return made | ({"bp": "e"} if phase == "f" else {})
 
 
-def _device(rank: Rank, moved: int) -> list[dict[str, Any]]:
+def _is_call(span: Span) -> bool:
+    return span.category in {"cuda_runtime", "cuda_driver"}
+
+
+def _kept(rank: Rank, lost: Lost) -> tuple[list[Span], list[Activity]]:
+    """What is in the file of what was seen."""
+    spans, activities = rank.spans, rank.device.activities
+    if lost.rank not in {None, rank.rank}:
+        return spans, activities
+    length = max([span.end_ns for span in spans] + [each.end_ns for each in activities], default=1)
+
+    def is_kept(start_ns: int, stretch: tuple[float, float], share: float, kind: str, number: int) -> bool:
+        drawn = zlib.crc32(f"{rank.seed}/{rank.rank}/lost/{kind}/{number}".encode()) / 0xFFFFFFFF
+        return not stretch[0] <= start_ns / length < stretch[1] and drawn >= share
+
+    return (
+        [
+            span
+            for number, span in enumerate(spans)
+            if "correlation" not in span.arguments
+            or is_kept(span.start_ns, lost.calls, lost.some_calls, "call", number)
+        ],
+        [
+            each
+            for number, each in enumerate(activities)
+            if is_kept(each.start_ns, lost.device, lost.some_device, "device", number)
+            and not (lost.graphs and "graph node id" in each.arguments)
+        ],
+    )
+
+
+def write_together(ranks: Sequence[Rank], path: Path, recording: Recording, *, labelled: bool) -> None:
+    """Write all ranks into one file, as tools do that put traces together: the first file's head, and all events.
+
+    ``labelled`` puts the rank in front of each process, as SGLang does; else only processes of the host differ, and
+    what numbers events (correlations, flows, External ids) is each rank's own.
+    """
+    documents = [document(rank, recording) for rank in ranks]
+    events = []
+    for number, found in enumerate(documents):
+        for event in found["traceEvents"]:
+            pid = event["pid"]
+            if labelled:
+                pid = f"[TP{number:02d}] {pid}"
+            elif pid == PROCESS:
+                pid = PROCESS + 111 * number
+            events.append({**event, "pid": pid})
+    head = {**documents[0], "traceEvents": events}
+    if labelled:
+        head.pop("distributedInfo", None)
+    path.write_bytes(gzip.compress(json.dumps(head).encode(), compresslevel=3, mtime=0))
+
+
+def _device(rank: Rank, activities: Sequence[Activity], moved: int) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
-    for activity in rank.device.activities:
+    for activity in activities:
         place = {
             "device": rank.device_index,
             "context": 1,
@@ -131,10 +192,12 @@ def _device(rank: Rank, moved: int) -> list[dict[str, Any]]:
     return events
 
 
-def _step_on_device(rank: Rank, moved: int) -> list[dict[str, Any]]:
+def _step_on_device(rank: Rank, activities: Sequence[Activity], moved: int) -> list[dict[str, Any]]:
     """The annotations of steps as Kineto repeats them on the streams that they reached."""
+    if not any("ProfilerStep#" in span.name for span in rank.spans):
+        return []
     spans: dict[tuple[int, int], list[int]] = {}
-    for activity in rank.device.activities:
+    for activity in activities:
         span = spans.setdefault((activity.step, activity.stream), [activity.start_ns, activity.end_ns])
         span[0], span[1] = min(span[0], activity.start_ns), max(span[1], activity.end_ns)
     return [

@@ -19,6 +19,7 @@ from benchmarks.accuracy.simulator.host import Rank
 from benchmarks.accuracy.simulator.job import Job
 from benchmarks.accuracy.simulator.operators import Tensor
 from benchmarks.accuracy.simulator.pipeline import PipelineTraining, of_stage
+from benchmarks.accuracy.simulator.serving import Serving
 from benchmarks.accuracy.simulator.strategy import Strategy
 from benchmarks.accuracy.simulator.training import Training
 
@@ -51,7 +52,13 @@ class Run:
         """Write one trace per rank."""
         folder.mkdir(parents=True, exist_ok=True)
         hidden = frozenset({"cudaGraphLaunch"} if self.job.hidden_graph_launches else ())
-        recording = kineto.Recording(self.job.parallel.ranks, tuple(self.groups()), self.job.sync_events, hidden)
+        recording = kineto.Recording(
+            self.job.parallel.ranks, tuple(self.groups()), self.job.sync_events, hidden, self.job.lost, self.job.bare
+        )
+        if self.job.one_file:
+            path = folder / f"ranks.trace{suffix}"
+            kineto.write_together(self.ranks, path, recording, labelled=self.job.one_file == "labelled")
+            return [path]
         paths = [folder / f"rank{rank.rank}.trace{suffix}" for rank in self.ranks]
         for rank, path in zip(self.ranks, paths, strict=True):
             kineto.write(rank, path, recording)
@@ -96,6 +103,8 @@ def simulate(job: Job) -> Run:
 
 
 def _script(job: Job, rank: Rank, meetings: Meetings) -> Training:
+    if job.kind == "serving":
+        return Serving(job, rank, Strategy(), meetings)
     if job.kind == "decode":
         return Decoding(job, rank, Strategy())
     if job.parallel.kind == "pipeline":

@@ -70,6 +70,7 @@ class Training:
         if host.slow_python_ns:
             with main.frame("train.py(71): build_targets"):
                 yield from main.work(host.slow_python_ns, "slow python")
+        yield from self._traced()
         yield from main.work(host.per_step_ns / 2, "loop")
         if self.job.graphs:
             yield from self._replay()
@@ -77,6 +78,15 @@ class Training:
             yield from self._eager()
         yield from main.work(host.per_step_ns / 2, "loop")
         yield from self._after(step)
+
+    def _traced(self) -> Steps:
+        """Calls that the profiler follows: each is short, and what it costs to follow it lies in between."""
+        host, main = self.job.host, self.main
+        with main.frame("train.py(75): look_up"):
+            for _ in range(host.traced_calls):
+                yield from main.work(0.9 * host.traced_ns, "followed")
+                with main.frame("<built-in method get of dict object at 0x7f3a5c0>"):
+                    yield from main.work(0.1 * host.traced_ns, "call")
 
     def _replay(self) -> Steps:
         """The whole step was captured into one graph."""
@@ -219,6 +229,8 @@ class Training:
         host, main = self.job.host, self.main
         for _ in range(host.syncs_at_end):
             yield from main.synchronize("cudaDeviceSynchronize", None)
+        if host.reads_every and step % host.reads_every == host.reads_every - 1:
+            yield from self._items(1)
         turn = self.rank.rank if host.gc_apart else -1
         if host.gc_every and step % host.gc_every == turn % host.gc_every:
             with main.collection():

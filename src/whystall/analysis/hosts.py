@@ -76,6 +76,45 @@ def backward_threads(trace: Trace) -> set[int]:
     return {int(thread) for thread in trace.operators.filter(pl.Series(backward))["thread"].unique().to_list()}
 
 
+# Threads with fewer calls say nothing of whether they take turns.
+_FEWEST_CALLS: Final = 20
+# Threads that know nothing of each other change places after every other call or so.
+_IN_TURNS: Final = 0.1
+
+
+def taking_turns(trace: Trace) -> tuple[int, frozenset[int]] | None:
+    """The thread that hands over to others, and those, where calls of the runtime are all that shows what threads do.
+
+    Nothing says then that ``backward()`` waits for autograd's thread. Threads that make many calls each before another
+    one makes any, and never at the same time, wait for each other. ``None`` where none do.
+    """
+    calls = trace.runtime_calls
+    if calls.is_empty() or not (trace.operators.is_empty() and trace.annotations.is_empty()):
+        return None
+    calls = calls.sort("ts_ns", maintain_order=True)
+    thread, begin = calls["thread"].to_numpy(), calls["ts_ns"].to_numpy()
+    end = begin + calls["duration_ns"].to_numpy()
+    known, count = np.unique(thread, return_counts=True)
+    busy = known[count >= _FEWEST_CALLS]
+    if len(busy) < 2:
+        return None
+    first = int(thread[np.isin(thread, busy)][0])
+    others = [int(one) for one in busy if one != first and _in_turns(thread, begin, end, (first, int(one)))]
+    return (first, frozenset(others)) if others else None
+
+
+def _in_turns(
+    thread: NDArray[np.int32], begin: NDArray[np.int64], end: NDArray[np.int64], pair: tuple[int, int]
+) -> bool:
+    """Whether two threads take turns, by their calls in order of time."""
+    own = np.isin(thread, pair)
+    of_first = thread[own] == pair[0]
+    changes = np.flatnonzero(of_first[1:] != of_first[:-1])
+    by_chance = 2 * int(of_first.sum()) * int((~of_first).sum()) / len(of_first)
+    apart = begin[own][changes + 1] >= end[own][changes]
+    return len(changes) <= _IN_TURNS * by_chance and bool(apart.all())
+
+
 def _threads(trace: Trace, rank: int) -> list[HostThread]:
     count = len(trace.threads)
     sums = {

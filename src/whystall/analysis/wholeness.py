@@ -97,22 +97,11 @@ def _unseen_device(trace: Trace) -> Gap | None:
 
 def _unseen_kernels(trace: Trace) -> Gap | None:
     """Launches of kernels of which some show none, outside captures of graphs, which run nothing."""
-    calls = trace.runtime_calls
-    if trace.device_events.is_empty() or calls.is_empty():
-        return None
-    launches = matching(calls["name"], lambda name: is_call(name, "kernel"))
-    begins = calls["ts_ns"].to_numpy()[matching(calls["name"], lambda name: is_call(name, "capture_begin"))]
-    ends = calls["ts_ns"].to_numpy()[matching(calls["name"], lambda name: is_call(name, "capture_end"))]
-    at = calls["ts_ns"].to_numpy()
-    captured = np.searchsorted(np.sort(begins), at) > np.searchsorted(np.sort(ends), at)
-    launches &= ~captured
-    seen = _launching(trace)
-    lost = launches & ~seen
+    lost, launches = _lost_launches(trace)
     count, whole = int(lost.sum()), int(launches.sum())
-    # Of kernels without a launch it is the number that links both that was lost.
-    unlinked = int((rows_of(trace.device_events["launch"]) < 0).sum())
-    if whole < _FEWEST or count - unlinked <= _MOST_UNSEEN * whole:
+    if not count:
         return None
+    at, seen = trace.runtime_calls["ts_ns"].to_numpy(), _launching(trace)
     last = int(at[launches & seen].max()) if (launches & seen).any() else -1
     late = int((at[lost] > last).sum())
     if late >= _NEARLY_ALL * count:
@@ -122,6 +111,82 @@ def _unseen_kernels(trace: Trace) -> Gap | None:
         f"{count:,} of {whole:,} launches have no kernel: these kernels were not recorded, and the device worked in "
         "some of the time that looks idle",
     )
+
+
+def _lost_launches(trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The calls that launched a kernel that is not in the file (none where they are few), and all that launched one."""
+    calls = trace.runtime_calls
+    none = np.zeros(len(calls), np.bool_)
+    if trace.device_events.is_empty() or calls.is_empty():
+        return none, none
+    launches = matching(calls["name"], lambda name: is_call(name, "kernel"))
+    begins = calls["ts_ns"].to_numpy()[matching(calls["name"], lambda name: is_call(name, "capture_begin"))]
+    ends = calls["ts_ns"].to_numpy()[matching(calls["name"], lambda name: is_call(name, "capture_end"))]
+    at = calls["ts_ns"].to_numpy()
+    captured = np.searchsorted(np.sort(begins), at) > np.searchsorted(np.sort(ends), at)
+    launches &= ~captured
+    lost = launches & ~_launching(trace)
+    whole = int(launches.sum())
+    # Of kernels without a launch it is the number that links both that was lost.
+    unlinked = int((rows_of(trace.device_events["launch"]) < 0).sum())
+    if whole < _FEWEST or int(lost.sum()) - unlinked <= _MOST_UNSEEN * whole:
+        return none, launches
+    return lost, launches
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenKernels:
+    """How many launches show no kernel, and the time without device events in which these kernels may have run."""
+
+    launches: int
+    without: int
+    idle_ns: int
+
+
+def unseen_kernels(trace: Trace) -> UnseenKernels | None:
+    """The launches whose kernels were not recorded between others that were; ``None`` where there are hardly any.
+
+    A kernel runs after what was launched before it, and before what was launched after it: of the time between those
+    two, what has no device event may be its own.
+    """
+    lost, launches = _lost_launches(trace)
+    if int(lost.sum()) < _FEWEST:  # a profiler loses whole buffers
+        return None
+    events = trace.device_events.sort("ts_ns")
+    begin = events["ts_ns"].to_numpy()
+    end = np.maximum.accumulate(begin + events["duration_ns"].to_numpy())
+    called = trace.runtime_calls["ts_ns"].to_numpy()
+    launch = rows_of(events["launch"])
+    linked = launch >= 0
+    if not linked.any():
+        return None
+    order = np.argsort(called[launch[linked]], kind="stable")
+    asked = called[launch[linked]][order]
+    # What was launched before an instant has ended, and nothing launched after it has begun.
+    ended = np.maximum.accumulate(end[linked][order])
+    begun = np.minimum.accumulate(begin[linked][order][::-1])[::-1]
+    after = np.searchsorted(asked, called[lost])
+    between = (after > 0) & (after < len(asked))
+    gaps = np.unique(np.stack([ended[after[between] - 1], begun[after[between]]]), axis=1)
+    gaps = gaps[:, gaps[0] < gaps[1]]
+    idle = _idle_within(begin, end, gaps)
+    return UnseenKernels(int(launches.sum()), int(lost.sum()), idle)
+
+
+def _idle_within(begin: NDArray[np.int64], end: NDArray[np.int64], spans: NDArray[np.int64]) -> int:
+    """The time in some spans, which do not overlap, between events by begin (``end``: the latest so far)."""
+    first, last = end[:-1], begin[1:]
+    free = last > first
+    total = np.concatenate(([0], np.cumsum(np.where(free, last - first, 0))))
+
+    def until(at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The idle time before an instant."""
+        place = np.searchsorted(first, at, side="right") - 1
+        known = np.maximum(place, 0)
+        within = np.clip(at - first[known], 0, np.maximum(last[known] - first[known], 0))
+        return np.where(place >= 0, total[known] + within, 0)
+
+    return int((until(spans[1]) - until(spans[0])).sum()) if len(first) else 0
 
 
 def shows_work_of_host(trace: Trace) -> bool:

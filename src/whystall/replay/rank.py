@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.device import DeviceEvents, devices_of
 from whystall.analysis.host_states import HostEvents, HostState, host_events
-from whystall.analysis.hosts import backward_threads, training_thread
+from whystall.analysis.hosts import backward_threads, taking_turns, training_thread
 from whystall.analysis.idle import Launches
 from whystall.replay.host import spans_of
 from whystall.replay.talks import as_others_saw
@@ -53,7 +53,9 @@ def drawn_rank(number: int, trace: Trace, class_of: NDArray[np.uint8], window: W
     counts = np.bincount(np.concatenate([np.zeros(0, np.int32), *threads]))
     busiest = [int(thread) for thread in np.argsort(-counts, kind="stable")[:_MOST_THREADS] if counts[thread]]
     talking = np.unique(host.thread[host.state == HostState.COMMUNICATION])[:_MOST_THREADS].tolist()
-    training = training_thread(trace)
+    training, backward = training_thread(trace), frozenset(sorted(backward_threads(trace))[:_MOST_THREADS])
+    if training is None and (turns := taking_turns(trace)) is not None:
+        training, backward = turns
     if talking and training is not None:
         host = as_others_saw(host, spans_of(host, training, None), training)
     return DrawnRank(
@@ -61,7 +63,7 @@ def drawn_rank(number: int, trace: Trace, class_of: NDArray[np.uint8], window: W
         trace,
         host,
         training,
-        frozenset(sorted(backward_threads(trace))[:_MOST_THREADS]),
+        backward,
         frozenset(talking),
         tuple(busiest),
         found,

@@ -1,12 +1,14 @@
 """Several ranks in one file: people merge the traces of a job to see them side by side, and each is a recording.
 
 A process of a merged file has operators and calls of the runtime of its own, and a device of its own, which runs what
-these calls launched: after each call, and soon after some. Numbers of launches repeat between processes.
+these calls launched: after each call, and soon after some. Numbers of launches repeat between processes, as they are or
+moved by a few. SGLang's merger writes the rank in front of each process and device ("[TP01] 4711").
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +26,7 @@ _FEWEST_CALLS: Final = 20
 # A device belongs to the process whose calls launched nearly all of its events, and before they began.
 _NEARLY_ALL: Final = 0.98
 _RANK: Final = "rank"
+_LABEL: Final = re.compile(r"^(\[[^\]]{1,64}\]) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def _owned(raw: RawTrace) -> _Owned | None:
     processes = sorted(busy, key=lambda one: (len(one), one))
     if len(processes) < 2:
         return None
-    owners = _stated(raw, processes, pid) or _owners(processes, pid, calls, events)
+    owners = _stated(raw, processes, pid) or _labelled(processes, pid, events) or _owners(processes, pid, calls, events)
     if owners is None or set(owners.values()) != set(range(len(processes))):
         return None
     lanes = events.select("thread", owner=pl.col("device").replace_strict(owners, return_dtype=pl.Int64))
@@ -92,24 +95,74 @@ def _stated(raw: RawTrace, processes: list[str], pid: NDArray[np.object_]) -> di
     return {int(str(device)): numbers[rank] for device, rank in found["device_events"].items()}
 
 
+def _labelled(processes: list[str], pid: NDArray[np.object_], events: pl.DataFrame) -> dict[int, int] | None:
+    """The process of each device by the label that both bear; ``None`` where they bear none."""
+    label_of = {name: match[1] for name in processes if (match := _LABEL.match(name))}
+    if len(set(label_of.values())) < len(processes):
+        return None
+    numbers = {label_of[name]: number for number, name in enumerate(processes)}
+    owners: dict[int, int] = {}
+    for thread, device in events.select("thread", "device").drop_nulls().unique().iter_rows():
+        match = _LABEL.match(pid[thread] or "") if thread >= 0 else None
+        number = numbers.get(match[1]) if match else None
+        if number is None or owners.setdefault(device, number) != number:
+            return None
+    return owners
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Fit:
+    """How well a process' calls explain a device's events; the least fits best."""
+
+    pairs: int
+    """Kinds of calls per name of an event, in all: a kernel is launched by one kind of call alone."""
+    early: float
+    """The share of events that begin before their calls."""
+    late_ns: float
+    """How long after its call an event begins at the soonest."""
+    process: int
+
+
 def _owners(
     processes: list[str], pid: NDArray[np.object_], calls: pl.DataFrame, events: pl.DataFrame
 ) -> dict[int, int] | None:
-    """The process of each device by who launched its events, and soonest before them; ``None`` where one has none."""
-    launched = events.select("device", "correlation", at="ts_ns").drop_nulls()
-    mine = calls.select("correlation", called="ts_ns").with_columns(pid=pl.Series(pid[calls["thread"].to_numpy()]))
-    owners: dict[int, int] = {}
-    for [device], own in launched.group_by("device", maintain_order=True):
-        found: list[tuple[float, float, int]] = []
-        for number, process in enumerate(processes):
-            called = mine.filter(pl.col("pid") == process).unique("correlation", keep="none")
-            late = own.join(called, on="correlation").select(pl.col("at") - pl.col("called")).to_series().to_numpy()
-            if len(late) >= _NEARLY_ALL * len(own):
-                found.append((-round(float(np.mean(late >= 0)), 2), float(np.quantile(late, 0.05)), number))
-        if not found or -min(found)[0] < _NEARLY_ALL:
+    """The process of each device by who launched its events, and soonest before them; ``None`` where one has none.
+
+    Where that gives a process two devices, as all fit alike, devices and processes belong together in their order.
+    """
+    launched = events.select("device", "correlation", event="name", at="ts_ns").drop_nulls()
+    mine = calls.select("correlation", call="name", called="ts_ns").with_columns(
+        pid=pl.Series(pid[calls["thread"].to_numpy()])
+    )
+    by_process = [mine.filter(pl.col("pid") == one).unique("correlation", keep="none") for one in processes]
+    fits: dict[int, list[_Fit]] = {}
+    for [device], own in launched.group_by("device"):
+        fits[int(str(device))] = found = sorted(_fits(own, by_process))
+        if not found:
             return None
-        owners[int(str(device))] = min(found)[2]
+    owners = {device: found[0].process for device, found in fits.items()}
+    if len(fits) != len(processes) or len(set(owners.values())) == len(processes):
+        return owners
+    for number, device in enumerate(sorted(fits)):
+        best = fits[device][0]
+        alike = [one.process for one in fits[device] if (one.pairs, one.early) == (best.pairs, best.early)]
+        if number not in alike:
+            return None
+        owners[device] = number
     return owners
+
+
+def _fits(events: pl.DataFrame, by_process: list[pl.DataFrame]) -> list[_Fit]:
+    """How the calls of each process that may have launched a device's events explain these."""
+    found = []
+    for number, called in enumerate(by_process):
+        both = events.join(called, on="correlation")
+        late = (both["at"] - both["called"]).to_numpy()
+        if len(late) < _NEARLY_ALL * len(events) or np.mean(late >= 0) < _NEARLY_ALL:
+            continue
+        pairs = both.select("event", "call").unique().height
+        found.append(_Fit(pairs, round(float(np.mean(late < 0)), 2), float(np.quantile(late, 0.05)), number))
+    return found
 
 
 def _part(raw: RawTrace, tables: dict[str, pl.DataFrame], owned: _Owned, number: int) -> RawTrace:

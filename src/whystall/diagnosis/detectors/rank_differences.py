@@ -25,14 +25,18 @@ _LEAST_EVEN: Final = 0.1
 def work_times(case: Case, *, copies: bool = False) -> pl.DataFrame:
     """Compute kernels within steps, of all ranks; with ``copies`` all that a device does but communication.
 
+    Of ranks whose steps were not marked all of them.
+
     Rank, row, name, how many of the name came before, and how long it took.
     """
     parts = []
+    any_steps = any(not rank.trace.steps.is_empty() for rank in case.ranks)
     for rank in case.ranks:
         events = rank.trace.device_events
         of_class = rank.workings.classified.class_of
         chosen = of_class != COMMUNICATION if copies else of_class == COMPUTE
-        row = np.flatnonzero(chosen & events["step"].is_not_null().to_numpy())
+        inside = events["step"].is_not_null().to_numpy() if any_steps else np.ones(len(events), np.bool_)
+        row = np.flatnonzero(chosen & inside)
         parts.append(
             pl.DataFrame(
                 {

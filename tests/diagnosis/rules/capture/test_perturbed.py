@@ -5,13 +5,13 @@ others are not.
 from __future__ import annotations
 
 import pytest
-from tests.diagnosis.cases import run, told_of
+from tests.diagnosis.cases import found_in, run, told_of
 from tests.diagnosis.jobs import Job
 
 from whystall.analysis.trace_analysis import analyze_trace
 from whystall.diagnosis.diagnose import diagnose_run
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.testing import trace
+from whystall.testing import TraceBuilder, trace
 
 
 def bursts(gaps: list[int], kernel: str = "gemm", *, api: str = "cuda") -> Job:
@@ -69,3 +69,41 @@ def test_a_recording_of_far_shorter_steps_is_not_that_of_a_healthy_run(usual_ns:
 
     assert ("capture.perturbed" in {finding.id for finding in found.findings}) is told
     assert verdict.summary.startswith("The recorded steps are far shorter" if told else "Nothing was found")
+
+
+def reading(*, lost: frozenset[int] = frozenset(), steps: int = 10) -> TraceBuilder:
+    """Steps of ten kernels of 0.4 ms each, whose loss is read; of the kernels of some steps the file has none."""
+    job = Job()
+    for number in job.steps(steps):
+        for _ in range(10):
+            job.operator("aten::mm", "gemm" if number not in lost else "lost", 400_000)
+        job.wait()
+    built = job.built
+    built.events[:] = [
+        event for event in built.events if not (event.get("cat") == "kernel" and event["name"] == "lost")
+    ]
+    return built
+
+
+def test_kernels_that_were_lost_between_others_are_no_idle_time() -> None:
+    """Three of ten steps show no kernel: the device seems to wait for the host that waits for it."""
+    finding = told_of(reading(lost=frozenset({4, 5, 6})))["capture.perturbed"]
+    values = {one.what: one.value for one in finding.evidence}
+    assert values["launches of kernels"] == 100
+    assert values["of them without a kernel in the file"] == 30
+    unseen = values["time without device events in which these may have run"]
+    # Thirty kernels, what lies between them, and what the host does between the steps.
+    assert 30 * 400_000 <= float(unseen) <= 31 * 420_000
+    found = found_in(reading(lost=frozenset({4, 5, 6})))
+    assert not [one for one in found.values() if one.gain is not None and one.severity != "info"]
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        pytest.param(frozenset[int](), id="all are there"),
+        pytest.param(frozenset({7, 8, 9}), id="the recording ended before they ran"),
+    ],
+)
+def test_what_is_whole_between_its_first_and_last_kernel_is_judged(lost: frozenset[int]) -> None:
+    assert "capture.perturbed" not in told_of(reading(lost=lost))

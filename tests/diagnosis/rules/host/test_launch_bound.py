@@ -8,6 +8,8 @@ import pytest
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.jobs import GAP_NS, Job, is_worth
 
+from whystall.testing import TraceBuilder, trace
+
 KERNELS: Final = 200
 OPERATOR_NS: Final = 10_000
 ATEN: Final = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
@@ -107,3 +109,33 @@ def test_launch_calls_that_are_slow_themselves_come_first() -> None:
     assert next(iter(found_in(slow_calls(5_000).built))) == "host.python"
     told = {one.what for one in found_in(slow_calls(60_000).built)["host.launch-bound"].evidence}
     assert "a launch call itself, in the median" in told
+
+
+def replays(gap_ns: int, *, graph: bool) -> TraceBuilder:
+    """Steps of 100 kernels of 3 us with gaps: launched by one graph, or one by one as the host comes to it."""
+    built, at = trace(), 0
+    for number in range(10):
+        begin = at
+        correlation = 70_000 + number
+        if graph:
+            built.runtime("cudaGraphLaunch", at=at, lasts=9_000, correlation=correlation)
+            at += 12_000
+        for _ in range(100):
+            if graph:
+                built.kernel("gemm", at=at, lasts=3_000, correlation=correlation)
+            else:
+                built.launch("gemm", at=at - 6_000, call_lasts=4_000, runs_at=at, lasts=3_000)
+            at += 3_000 + gap_ns
+        built.runtime("cudaStreamSynchronize", at=begin + 10_000 if graph else at, lasts=max(at - begin - 8_000, 2_000))
+        at += 6_000
+        built.step(number, at=begin, lasts=at - begin - 100)
+    return built
+
+
+def test_gaps_within_a_graph_are_no_late_launches() -> None:
+    """The kernels are in one graph already: what lies between them is the device's, or the profiler's."""
+    assert "host.launch-bound" not in found_in(replays(9_000, graph=True))
+
+
+def test_the_same_gaps_between_launches_are() -> None:
+    assert "host.launch-bound" in found_in(replays(9_000, graph=False))

@@ -576,3 +576,44 @@ def test_the_functions_that_cost_most_are_told() -> None:
     assert told == "nanvar of pandas (55%), take of pyarrow (25%)"
     assert found.remedy is not None
     assert "as NumPy arrays, and slice these" in found.remedy.text
+
+
+def followed(between_ns: list[int]) -> TraceBuilder:
+    """Eight steps of two products behind calls of Python, each of 1 us and so long after the one before."""
+    job = Job()
+    for _ in job.steps(8):
+        begin = job.at
+        for pause in between_ns:
+            job.python(pause)
+            job.built.python("<built-in method get of dict object>", at=job.at, lasts=1_000)
+            job.python(1_000)
+        job.built.python("train.py(75): look_up", at=begin, lasts=job.at - begin)
+        for _ in range(2):
+            job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    return job.built
+
+
+@pytest.mark.parametrize("pause_ns", [2_000, 19_000])
+def test_calls_that_all_take_as_long_may_be_the_profilers_own_cost(pause_ns: int) -> None:
+    """1,200 calls alike: what follows each costs as much, and nobody knows what is left without it."""
+    told = told_of(followed([pause_ns] * 1_200))["host.python"]
+    assert told.severity == "info"
+    assert told.remedy is None
+    assert "not known" in told.title
+    assert "host.python" not in found_in(followed([pause_ns] * 1_200))
+
+
+@pytest.mark.parametrize(
+    "between_ns",
+    [
+        pytest.param([1_000] * 300 + [12_000] * 300, id="half of the calls do work of their own"),
+        pytest.param([1_000] * 1_200 + [8_000_000], id="most of it lies in no call that was followed"),
+        pytest.param([200_000] * 40, id="calls that are far apart"),
+    ],
+)
+def test_calls_that_differ_do_work_of_their_own(between_ns: list[int]) -> None:
+    finding = found_in(followed(between_ns))["host.python"]
+    python_ns = sum(between_ns) + 1_000 * len(between_ns)
+    assert finding.gain is not None
+    assert finding.gain.expected == pytest.approx((2 * PRODUCT_NS + python_ns) / (2 * PRODUCT_NS), rel=0.1)

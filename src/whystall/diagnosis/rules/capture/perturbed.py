@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from whystall.analysis.wholeness import graphs_without_kernels, unseen_device
+from whystall.analysis.wholeness import graphs_without_kernels, unseen_device, unseen_kernels
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
@@ -17,6 +17,7 @@ from whystall.diagnosis.rule import Finder, Rule
 CAUSE: Final = cause_beside(__name__)
 _MOSTLY_EMPTY: Final = CAUSE.threshold("mostly_empty")
 _UNLIKE: Final = CAUSE.threshold("unlike")
+_MOST_UNSEEN: Final = CAUSE.threshold("most_unseen")
 
 
 def empty(case: Case) -> Iterator[Sampled]:
@@ -90,6 +91,30 @@ def without_graphs(case: Case) -> Iterator[Sampled]:
         )
 
 
+def without_kernels(case: Case) -> Iterator[Sampled]:
+    """A recording that lost kernels between others: where the device seems to idle it may have worked."""
+    for rank in case.ranks:
+        unseen = unseen_kernels(rank.trace)
+        window = sum(device.window_ns for device in rank.analysis.devices)
+        if unseen is None or unseen.idle_ns <= _MOST_UNSEEN * window:
+            continue
+        yield Sampled(
+            cause=CAUSE.id,
+            attributed_ns=unseen.idle_ns // max(case.steps, 1),
+            evidence=(
+                evidence.count("launches of kernels", unseen.launches),
+                evidence.count("of them without a kernel in the file", unseen.without),
+                evidence.time("time without device events in which these may have run", unseen.idle_ns),
+            ),
+            saved=(0.0, 0.0, 0.0),
+            method="none: the recording says too little",
+            ranks=(rank.rank,),
+            overrules=True,
+            if_hidden=f"{unseen.without:,} of {unseen.launches:,} launches have no kernel: the profiler lost events, "
+            "and the device may have worked where it seems idle; record fewer steps at a time",
+        )
+
+
 def unlike_the_run(case: Case) -> Iterator[Sampled]:
     """Recorded steps that are far shorter than those of the run: what the run loses is not among them."""
     for run in case.runs:
@@ -120,6 +145,7 @@ RULE = Rule(
         Finder(empty, ("trace", "device_events")),
         Finder(without_device, ("trace",)),
         Finder(without_graphs, ("trace", "device_events")),
+        Finder(without_kernels, ("trace", "device_events", "launch_calls")),
         Finder(unlike_the_run, ("trace", "samples")),
     ),
 )

@@ -21,6 +21,7 @@ from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_str
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import LATENCY_NS, Change, Mask, NodeKind
+from whystall.trace.link import rows_of
 from whystall.vocabulary.runtime_calls import is_call
 
 CAUSE: Final = cause_beside(__name__)
@@ -54,8 +55,24 @@ class _Graphs:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.lag = close_up(case, np.ones(len(case.replayed.start), np.bool_), _GRAPH_GAP_NS)
-        self.delay = _no_latency(case)
+        apart = ~_within_a_graph(case)
+        self.lag = close_up(case, apart, _GRAPH_GAP_NS)
+        self.delay = np.where(apart, _no_latency(case), case.replayed.delay)
+
+
+def _within_a_graph(case: Case) -> Mask:
+    """The device's nodes that one call launched after others: from a graph already, and whatever lies between stays.
+
+    A profiler that follows each kernel of a graph makes some of these gaps itself.
+    """
+    out = np.zeros(len(case.replayed.start), np.bool_)
+    for rank in case.ranks:
+        launch = rows_of(rank.trace.device_events["launch"])
+        order = np.argsort(rank.trace.device_events["ts_ns"].to_numpy(), kind="stable")
+        first = np.zeros(len(launch), np.bool_)
+        first[order[np.unique(launch[order], return_index=True)[1]]] = True
+        out |= case.nodes(rank, device=(launch >= 0) & ~first)
+    return out
 
 
 def _as_one_graph(

@@ -81,6 +81,12 @@ _LONG_CALL_NS: Final = CAUSE.threshold("long_call_ns")
 _SLOWED_BY_PROFILER: Final = CAUSE.threshold("slowed_by_profiler")
 _MOSTLY_WAITS: Final = CAUSE.threshold("mostly_waits")
 _IDLE_STEPS: Final = CAUSE.threshold("idle_steps")
+_FOLLOWED_NS: Final = int(CAUSE.threshold("followed_ns"))
+_MOSTLY_FOLLOWED: Final = CAUSE.threshold("mostly_followed")
+_FEWEST_FOLLOWED: Final = int(CAUSE.threshold("fewest_followed"))
+# What following costs varies from call to call by so much; the shortest calls do least of their own.
+_ALIKE: Final = 1.5
+_SHORTEST: Final = 0.1
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -131,6 +137,7 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     known = rank.analysis.signals.get("python_stacks") or (collected is not None and collected < _SELDOM * per_step)
     work = python_work(case, rank, nodes)
     beneath = () if work is None else (evidence.text("the costliest function in it", _told(work)),)
+    followed = _followed_ns(case, rank, nodes)
     return Replayed(
         cause=CAUSE.id,
         detail="" if known else "its own work or its garbage collection, which only Python stacks distinguish",
@@ -139,6 +146,11 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
             evidence.time("Python between operators, in long stretches", per_step, case.events_of(nodes), per=case.per),
             evidence.count("such stretches", count_of_stretches(case, rank, nodes), per=case.per),
             *beneath,
+            *(
+                (evidence.time("in calls that the profiler followed, all alike", followed, per=case.per),)
+                if followed
+                else ()
+            ),
         ),
         remedy=CAUSE.remedies[work.kind] if work is not None and work.kind is not None else None,
         removal=case.without(nodes),
@@ -150,8 +162,31 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         missing=() if known else (SIGNALS["python_stacks"].name,),
         could_be=() if known else ("host.gc",),
         rivals=("host.launch-bound", "host.sync", "input.synchronous-loader"),
-        if_hidden=hidden(rank, "Python takes a large part of the host's time"),
+        if_hidden=hidden(rank, "Python takes a large part of the host's time")
+        if not followed
+        else f"calls of Python that the profiler followed one by one, all alike, take {followed / 1e6:.3g} ms "
+        f"{case.per_step}: how much of it is there without the profiler is not known; record without Python stacks, or "
+        "let whystall run sample the job",
+        nameless=bool(followed),
     )
+
+
+def _followed_ns(case: Case, rank: RankCase, nodes: Mask) -> int:
+    """The time in a step that calls of Python take which the profiler followed, and which all take as long; or 0.
+
+    Following a call costs the profiler about as much whatever the call does, and the trace shows it as the caller's
+    time. Nobody knows how much of a stretch of short calls that is; calls that do work of their own differ.
+    """
+    first, last = rank.offsets["python_functions"]
+    event = case.replayed.event[case.in_window(nodes)]
+    rows = np.unique(event[(event >= first) & (event < last)]) - first
+    apart = np.diff(np.sort(rank.trace.python_functions["ts_ns"].to_numpy()[rows]))
+    close = apart[apart <= _FOLLOWED_NS]
+    if len(close) < _FEWEST_FOLLOWED:
+        return 0
+    alike = np.minimum(close, _ALIKE * np.quantile(close, _SHORTEST))
+    followed = int(alike.sum()) // max(case.steps, 1)
+    return followed if followed > _MOSTLY_FOLLOWED * case.time_of(nodes) else 0
 
 
 def _told(work: PythonWork) -> str:
