@@ -23,6 +23,7 @@ from whystall.analysis.operators import OperatorTree
 from whystall.analysis.work import Call, OperatorWork
 from whystall.cost import kind_of
 from whystall.cost.recorded import UNKNOWN_DTYPE
+from whystall.cost.registry import base_name
 from whystall.cost.shapes import dense, is_view
 from whystall.cost.spec import TensorSpec
 from whystall.trace.columns import matching
@@ -34,6 +35,8 @@ CONFIDENCE: Final = 0.85
 # Operators of these kinds count by what they call, or by what they view.
 _TAKEN_APART: Final = (None, "view", "composite", "communication")
 _INDEXES: Final = frozenset({"aten::index", "aten::_unsafe_index"})
+# What may return more elements than it is given.
+_ENLARGE: Final = ("repeat", "upsample", "constant_pad", "reflection_pad", "replication_pad", "im2col", "index")
 # Reads of what a call made whose result is not known are looked for among so many.
 _MOST_READS: Final = 256
 
@@ -87,13 +90,18 @@ def linked(ran: Ran, returned: Mapping[int, TensorSpec]) -> Dataflow:
         reads = (read_by[missing], key[missing])
         found[missing] = _last(ran.group, reads, (made_by, making[made_spec]), back[missing])
     guesses = _Guesses(ran, read_by, read_spec, found, list(specs))
+    more_by: list[int] = []
+    more_spec: list[int] = []
     for node, after in pairwise([*_without_result(ran, returned), len(ran.rows)]):
         reads_of_it = guesses.reads_behind(node)
         if reads_of_it:
             if read_by[reads_of_it[0]] > after and ran.call_of[after] == ran.call_of[node]:
                 del reads_of_it[1:]  # the others are of what the same call made right behind this one
-            found[reads_of_it] = len(made_by)
-            made_by, made_spec = np.append(made_by, node), np.append(made_spec, read_spec[reads_of_it[0]])
+            found[reads_of_it] = len(made_by) + len(more_by)
+            more_by.append(node)
+            more_spec.append(int(read_spec[reads_of_it[0]]))
+    made_by = np.concatenate([made_by, np.array(more_by, np.int64)])
+    made_spec = np.concatenate([made_spec, np.array(more_spec, np.int64)])
     outside = found < 0
     first, place = np.unique(read_spec[outside], return_inverse=True)
     found[outside] = len(made_by) + place.reshape(-1)
@@ -210,9 +218,9 @@ def _from_the_last(values: Numbers) -> Numbers:
 
 
 def _without_result(ran: Ran, returned: Mapping[int, TensorSpec]) -> list[int]:
-    """The nodes that return a tensor of a shape which is not known."""
+    """The nodes that return a tensor of a shape which is not known, larger than what they are given."""
     asked = [
-        bool(call.given) and kind_of(call.name) not in {*_TAKEN_APART, "optimizer"} and call.returned is None
+        bool(call.given) and base_name(call.name)[1].startswith(_ENLARGE) and call.returned is None
         for call in ran.calls
     ]
     nodes: list[int] = np.flatnonzero(np.array(asked, np.bool_)[ran.call_of]).tolist() if asked else []

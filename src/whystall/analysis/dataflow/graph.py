@@ -6,7 +6,6 @@ that count: operators with a known cost, views, and calls that contain no other 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -96,7 +95,16 @@ class Dataflow:
 
     def uses(self, value: int) -> list[int]:
         """The nodes of forward passes that work with a value, behind its views and copies, ascending."""
-        return sorted({node for node in self._uses(value) if not self.backward[node]})
+        found: set[int] = set()
+        todo = [value]
+        while todo:
+            one = todo.pop()
+            for node in self.readers(one):
+                if self._passed_on(node) == one:
+                    todo.extend(self.made(node))
+                elif not self.backward[node]:
+                    found.add(node)
+        return sorted(found)
 
     def read_alone_by(self, value: int, node: int) -> bool:
         """Whether a node alone works with a value, in forward passes, and no near call may have been given it."""
@@ -109,14 +117,6 @@ class Dataflow:
         shape = self.spec(value).shape
         near = (after for after in range(node + 1, min(node + 1 + NEAR, len(self.rows))) if not self.backward[after])
         return any(sum(one.shape == shape for one in self.call(after).given) > 1 for after in near)
-
-    def _uses(self, value: int) -> Iterator[int]:
-        for node in self.readers(value):
-            if self._passed_on(node) == value:
-                for made in self.made(node):
-                    yield from self._uses(made)
-            else:
-                yield node
 
     def _passed_on(self, node: int) -> int | None:
         """The value that a node hands on as it is: of views, and of copies that change no dtype; else ``None``."""

@@ -57,7 +57,7 @@ class Rewrite:
         if self.anchors.isdisjoint(rank.workings.tree.names):
             return None
         graph = rank.dataflow
-        found = [one for node in graph.named(self.anchors) if (one := self.match(graph, node, price)) is not None]
+        found = [one for node in graph.named(self.anchors) if (one := self._matched(graph, node, price)) is not None]
         if not found:
             return None
         left: dict[int, float] = {}
@@ -87,3 +87,9 @@ class Rewrite:
             detail=self.detail.format(*largest),
             remedy=self.remedy,
         )
+
+    def _matched(self, graph: Dataflow, node: int, price: Price) -> Match | None:
+        try:
+            return self.match(graph, node, price)
+        except (LookupError, TypeError, ValueError, ArithmeticError):
+            return None  # a damaged recording has calls that fit no form: without tensors, with sizes of none
