@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar, overload
 
 import msgspec
 
-__all__ = ["NotJsonError", "parse_json"]
+__all__ = ["NotJsonError", "first_json", "parse_json"]
 
 T = TypeVar("T")
 
@@ -30,4 +31,18 @@ def parse_json(text: bytes | bytearray | str, type: type[Any] = Any) -> Any:  # 
     except RecursionError:
         raise NotJsonError("it is nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
+        raise NotJsonError(str(error)) from None
+
+
+def first_json(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that begins at a place of a text, and where it ends. Raises `NotJsonError`.
+
+    >>> first_json('[1, 2], "rest"', 0)
+    ([1, 2], 6)
+    """
+    try:
+        return json.JSONDecoder().raw_decode(text, at)
+    except RecursionError:
+        raise NotJsonError("it is nested too deeply") from None
+    except ValueError as error:
         raise NotJsonError(str(error)) from None

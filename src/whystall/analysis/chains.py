@@ -370,7 +370,7 @@ def _ends_only(work: OperatorWork, stream: _Stream, first: int, last: int, peak:
     begin, end = int(stream.owner[first]), int(stream.owner[last])
     if begin < 0 or end < 0 or peak is None or peak.memory_bytes_per_s is None:
         return float("inf")
-    read, written = work.call_inputs[int(work.call_of[begin])], work.call_written[int(work.call_of[end])]
+    read, written = work.calls[int(work.call_of[begin])].read_sizes, work.calls[int(work.call_of[end])].written
     if read is None or written is None:
         return float("inf")
     return (sum(read) + written) / (BANDWIDTH_SHARE * peak.memory_bytes_per_s) * 1e9

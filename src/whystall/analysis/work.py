@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from whystall.analysis.operators import OperatorTree
 from whystall.cost.recorded import UNKNOWN_DTYPE, parse
 from whystall.cost.registry import cost_of
 from whystall.cost.result import Cost
+from whystall.cost.shapes import results
 from whystall.cost.spec import Argument, TensorSpec, tensors
 from whystall.hardware.accelerators import Accelerator, Precision
 from whystall.json_text import parse_json
@@ -48,14 +50,49 @@ _AMOUNTS: Final = ("dense", "causal", "executed", "elementwise", "moved")
 _MOST_WORK: Final = 2**56
 
 
+@dataclass(frozen=True)
+class Call:
+    """A distinct call of an operator: its name and the arguments that were recorded, by position.
+
+    ``results`` are the tensors that it returned where these were recorded, too.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    cost: Cost | None
+    results: tuple[TensorSpec, ...] | None = None
+
+    @property
+    def written(self) -> int | None:
+        """The bytes that it writes; ``None`` where they are not known."""
+        return None if self.cost is None else self.cost.bytes_written
+
+    @cached_property
+    def given(self) -> tuple[TensorSpec, ...]:
+        """The tensors among its arguments, those of lists in their order."""
+        return tuple(tensors(self.arguments))
+
+    @cached_property
+    def returned(self) -> tuple[TensorSpec, ...] | None:
+        """The tensors that it returns; ``None`` where they do not follow from its arguments."""
+        return results(self.name, self.arguments) if self.results is None else self.results
+
+    @cached_property
+    def read_sizes(self) -> frozenset[int] | None:
+        """The sizes in bytes of the tensors that it is given; ``None`` where a dtype's size is not known."""
+        try:
+            return frozenset(spec.nbytes for spec in self.given)
+        except KeyError:
+            return None
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorWork:
     """Per operator call the work that is counted for it (0 where none is), and whether any is.
 
     ``dense``, ``causal`` and ``executed`` are FLOPs of products, ``elementwise`` all other operations, ``moved`` bytes
     read and written. ``kind_of`` is the place of the call's kind in ``kinds``, -1 where nothing is counted. ``call_of``
-    numbers the distinct calls (name and arguments); ``call_written`` has the bytes that each writes, ``call_inputs``
-    the sizes of the tensors that it is given.
+    is the place in ``calls`` of what is counted, ``recorded_of`` that of every call whose arguments were recorded.
     """
 
     counted: NDArray[np.bool_]
@@ -70,8 +107,8 @@ class OperatorWork:
     kind_of: NDArray[np.int32]
     kinds: list[str]
     call_of: NDArray[np.int32]
-    call_written: list[int | None]
-    call_inputs: list[frozenset[int] | None]
+    recorded_of: NDArray[np.int32]
+    calls: list[Call]
 
     def handed_over(self, calls: NDArray[np.int64]) -> NDArray[np.int64]:
         """Per neighbouring pair of calls the bytes of the tensor that one writes and the next may read, by its size.
@@ -88,7 +125,7 @@ class OperatorWork:
 
     def _between(self, before: int, after: int) -> int:
         """All that the first writes, or its largest input where it writes statistics too."""
-        written, given, read = self.call_written[before], self.call_inputs[before], self.call_inputs[after]
+        written, given, read = self.calls[before].written, self.calls[before].read_sizes, self.calls[after].read_sizes
         if written is None or given is None or read is None:
             return -1
         if written in read:
@@ -106,9 +143,8 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
     amounts = {name: np.zeros(count, np.int64) for name in _AMOUNTS}
     counted, moved_known = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     dtype_of, kind_of = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
-    call_of = np.full(count, -1, np.int32)
-    written: list[int | None] = []
-    inputs: list[frozenset[int] | None] = []
+    recorded_of = np.full(count, -1, np.int32)
+    distinct_calls: list[Call] = []
     dtypes: dict[str, int] = {}
     kinds: dict[str, int] = {}
     table = trace.operators.select(_COLUMNS).with_columns(missing_sizes(trace, tree)).with_row_index("row")
@@ -119,8 +155,12 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
     ):
         texts = [None if key[column] is None else str(key[column]) for column in columns]
         arguments = parse(*texts[1:5])
-        cost = None if arguments is None else _cost(texts[0] or "", arguments, texts[5])
-        if cost is None or cost.kind in _NO_WORK or arguments is None:
+        if arguments is None:
+            continue
+        cost = _cost(texts[0] or "", arguments, texts[5])
+        recorded_of[rows] = len(distinct_calls)
+        distinct_calls.append(Call(texts[0] or "", tuple(arguments), cost))
+        if cost is None or cost.kind in _NO_WORK:
             continue
         known = cost.bytes_read is not None and cost.bytes_written is not None
         moved = (cost.bytes_read or 0) + (cost.bytes_written or 0) if known else 0
@@ -128,9 +168,6 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
         if max(*values, cost.bytes_written or 0) > _MOST_WORK:
             continue
         counted[rows] = True
-        call_of[rows] = len(written)
-        written.append(cost.bytes_written)
-        inputs.append(_sizes(arguments))
         kind_of[rows] = kinds.setdefault(cost.kind, len(kinds))
         moved_known[rows] = known
         for name, value in zip(_AMOUNTS, values, strict=True):
@@ -142,7 +179,7 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
     counted &= ~inside
     for values_of_calls in amounts.values():
         values_of_calls[~counted] = 0
-    kind_of[~counted] = call_of[~counted] = -1
+    kind_of[~counted] = -1
     return OperatorWork(
         counted=counted,
         moved_known=moved_known & counted,
@@ -150,9 +187,9 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
         dtypes=list(dtypes),
         kind_of=kind_of,
         kinds=list(kinds),
-        call_of=call_of,
-        call_written=written,
-        call_inputs=inputs,
+        call_of=np.where(counted, recorded_of, -1).astype(np.int32),
+        recorded_of=recorded_of,
+        calls=distinct_calls,
         **amounts,
     )
 
@@ -173,14 +210,6 @@ def _dtype(arguments: list[Argument]) -> str | None:
         if isinstance(argument, TensorSpec) and "float" in argument.dtype:
             return argument.dtype
     return None
-
-
-def _sizes(arguments: list[Argument]) -> frozenset[int] | None:
-    """The sizes in bytes of the tensors among ``arguments``; ``None`` where a dtype's size is not known."""
-    try:
-        return frozenset(spec.nbytes for spec in tensors(arguments))
-    except KeyError:
-        return None
 
 
 def counted_operator_of(tree: OperatorTree, work: OperatorWork) -> NDArray[np.int32]:

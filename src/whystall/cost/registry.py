@@ -296,6 +296,7 @@ def _finish(
         bytes_written=written,
         kind=work.kind,
         weight_flops=work.weight_flops,
+        outputs=None if written_specs is None else tuple(written_specs),
     )
 
 

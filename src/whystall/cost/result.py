@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from whystall.cost.spec import TensorSpec
@@ -34,7 +34,8 @@ class Cost:
     score matrix; ``model_flops_causal`` leave out the half that a causal kernel masks. ``executed_flops`` add what a
     kernel computes again (a fused attention's backward pass recomputes its scores). ``elementwise_ops`` is all the
     other arithmetic. ``weight_flops`` is the part of ``model_flops`` spent on a weight's gradient where one call
-    computes several gradients. A byte count is ``None`` where the tensors are not known.
+    computes several gradients. A byte count is ``None`` where the tensors are not known. ``outputs`` are the tensors
+    that the call writes, as far as its formula says.
     """
 
     model_flops: int = 0
@@ -45,6 +46,7 @@ class Cost:
     bytes_written: int | None = 0
     kind: Kind = "other"
     weight_flops: int = 0
+    outputs: tuple[TensorSpec, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def all_flops(self) -> int:

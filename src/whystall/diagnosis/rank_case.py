@@ -11,6 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from whystall.analysis.dataflow.by_shape import by_shape
+from whystall.analysis.dataflow.graph import Dataflow
 from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.workings import Workings
@@ -67,6 +69,11 @@ class RankCase:
     def workings(self) -> Workings:
         """What the trace's device events did."""
         return self.analysis.workings
+
+    @cached_property
+    def dataflow(self) -> Dataflow:
+        """Which call made each tensor, and which read it."""
+        return by_shape(self.trace, self.workings.tree, self.workings.work)
 
     @cached_property
     def startup(self) -> Mask:

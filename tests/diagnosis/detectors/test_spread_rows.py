@@ -56,9 +56,7 @@ def layers(way: str, *, learns: bool) -> Callable[[], object]:
         "upsampled, of three by three": upsampled,
         "side by side, in another order": lambda: double(torch.cat([other[shuffled], edges], 1)).tanh(),
         "side by side, one below the other": lambda: layer(torch.cat([nodes[source], nodes[target]], 0)).tanh(),
-        "side by side, and read besides": lambda: (
-            double(each_with_each()).tanh().sum() + each_with_each().square().sum()
-        ),
+        "side by side, and read besides": lambda: double(pairs := each_with_each()).tanh().sum() + pairs.square().sum(),
         "averaged over features": lambda: layer(texts).mean(-1),
         "averaged before": lambda: layer(texts.mean(1)),
         "after an activation": lambda: torch.relu(layer(texts)).mean(1),

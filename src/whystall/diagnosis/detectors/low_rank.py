@@ -13,13 +13,13 @@ from math import prod
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.detectors.product_order import given_numbers
 from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
-from whystall.trace.columns import matching
+from whystall.trace.columns import distinct, matching
 
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::bmm"})
 _FACTORS: Final = frozenset({"aten::linalg_cholesky_ex", "aten::cholesky"})
@@ -67,7 +67,7 @@ def low_rank(rank: RankCase) -> Wasted | None:
     found = _factored(rank)
     if not found:
         return None
-    marked = given_numbers(rank, frozenset(found))
+    marked = _given(rank, frozenset(found))
     many, few = max(found.values())
     least, expected, most = (min(times * few / many, 1.0) for times in _SLOWER)
     return Wasted(
@@ -109,6 +109,15 @@ def _factored(rank: RankCase) -> dict[int, tuple[int, int]]:
             if one.diagonal and one.sums <= 1 and place - one.place <= _FURTHEST:
                 found[prod(sizes[0])] = (sizes[0][-1], one.rank)
     return found
+
+
+def _given(rank: RankCase, counts: frozenset[int]) -> NDArray[np.bool_]:
+    """The operators that are given a tensor of so many elements."""
+    column = rank.trace.operators["input_dims"]
+    known = [any(prod(size) in counts for size in all_sizes(text)) for text in distinct(column)]
+    place = column.to_physical().fill_null(len(known)).to_numpy()
+    given: NDArray[np.bool_] = np.array([*known, False], np.bool_)[place]
+    return given
 
 
 def _is_low(left: Shape, right: Shape) -> bool:

@@ -14,8 +14,6 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.bagged_rows import bagged_rows
-from whystall.diagnosis.detectors.broadcast_products import broadcast_products
 from whystall.diagnosis.detectors.cosines import cosines
 from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
@@ -23,20 +21,14 @@ from whystall.diagnosis.detectors.einsum_order import einsum_order
 from whystall.diagnosis.detectors.factored_steps import factored_steps
 from whystall.diagnosis.detectors.forward_again import repeated_operators
 from whystall.diagnosis.detectors.frees import between, given_back
-from whystall.diagnosis.detectors.grams import tall_grams
-from whystall.diagnosis.detectors.grouped_heads import grouped_heads
-from whystall.diagnosis.detectors.inverses import inverted
 from whystall.diagnosis.detectors.low_rank import low_rank
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.passes_again import AGAIN, goes_through_again, summed_at_the_end
 from whystall.diagnosis.detectors.picked_rows import picked_rows
 from whystall.diagnosis.detectors.prefixes import LongerPass, Products, longer_passes, operators_within, products
-from whystall.diagnosis.detectors.product_order import costlier_order
-from whystall.diagnosis.detectors.propagated_wide import propagated_wide
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.detectors.sliced_gradients import sliced_gradients
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
-from whystall.diagnosis.detectors.spread_rows import spread_rows
 from whystall.diagnosis.detectors.watched_work import (
     given_again,
     in_rows_that_are_alike,
@@ -46,6 +38,8 @@ from whystall.diagnosis.detectors.watched_work import (
 )
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rewrites import REWRITES
+from whystall.diagnosis.rewrites.price import BYTES_PER_S, CALL_NS, price_on
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
@@ -54,8 +48,6 @@ from whystall.trace.columns import judged
 CAUSE: Final = cause_beside(__name__)
 _REMEDIES: Final = CAUSE.remedies
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
-_CALL_NS: Final = CAUSE.threshold("call_ns")
-_BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 _CACHED_BYTES: Final = CAUSE.threshold("cached_bytes")
 _FASTER_CACHED: Final = CAUSE.threshold("faster_cached")
 # Of a weight; fewer where it is in half precision.
@@ -65,9 +57,8 @@ _IN_WATCHED: Final = (
     *(given_again, in_rows_that_are_alike, that_a_mask_drops, that_is_read_in_part, that_nothing_reads),
 )
 _FORMS: Final = (
-    *(sorted_whole, inverted, diagonals, tall_grams, picked_rows),
-    *(costlier_order, einsum_order, factored_steps, spread_rows, cosines, low_rank, sliced_gradients, propagated_wide),
-    *(broadcast_products, grouped_heads, bagged_rows),
+    *(sorted_whole, diagonals, picked_rows),
+    *(einsum_order, factored_steps, cosines, low_rank, sliced_gradients),
 )
 
 
@@ -194,9 +185,11 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
-    """Work of which the sizes tell that another form of it takes a part of the time."""
+    """Work of which another form takes a part of the time."""
     for rank in case.ranks:
-        for found in filter(None, (find(rank) for find in _FORMS)):
+        price = price_on(rank)
+        rewritten = (rewrite.wasted(rank, price) for rewrite in REWRITES)
+        for found in filter(None, (*(find(rank) for find in _FORMS), *rewritten)):
             told = found.candidate(case, rank, CAUSE)
             if told.attributed_ns >= _LEAST_SHARE * case.step_ns:
                 yield told
@@ -241,12 +234,12 @@ def _first_bytes(dims: str | None, types: str | None) -> int:
 
 def _with_weights(rank: RankCase, found: Products, passes: list[LongerPass]) -> NDArray[np.float64]:
     """Per operator what it takes at least for one place: its call, and for a product reading its matrix, too."""
-    out = np.full(len(rank.trace.operators), _CALL_NS)
+    out = np.full(len(rank.trace.operators), CALL_NS)
     matrix = found.size[:, 1] * found.size[:, 2] * _BYTES
     # Matrices that fit a core's caches together are still there when the next place comes.
     of_pass = [int(matrix[(found.at >= one.begin_ns) & (found.at < one.end_ns)].sum()) for one in passes]
     kept = float(np.median(of_pass)) <= _CACHED_BYTES
-    out[found.operator] += matrix / (_BYTES_PER_S * (_FASTER_CACHED if kept else 1)) * 1e9
+    out[found.operator] += matrix / (BYTES_PER_S * (_FASTER_CACHED if kept else 1)) * 1e9
     return out
 
 

@@ -18,9 +18,10 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.separable_kernels import separable_kernels
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rewrites.kernels import SEPARABLE
+from whystall.diagnosis.rewrites.price import price_on
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.json_text import parse_json
@@ -114,7 +115,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
 def of_a_column_and_a_row(case: Case) -> Iterator[Replayed]:
     """Convolutions whose kernel is a column times a row."""
     for rank in case.ranks:
-        found = separable_kernels(rank)
+        found = SEPARABLE.wasted(rank, price_on(rank))
         told = None if found is None else found.candidate(case, rank, CAUSE)
         if told is not None and told.attributed_ns >= _LEAST_SHARE * case.step_ns:
             yield told
