@@ -108,7 +108,21 @@ class Dataflow:
 
     def read_alone_by(self, value: int, node: int) -> bool:
         """Whether a node alone works with a value, in forward passes, and no near call may have been given it."""
-        return self.uses(value) == [node] and not self._doubtful(value, node)
+        return self.uses(value) == [node] and not self._doubtful(value, node) and not self.may_be_changed(value, node)
+
+    def may_be_changed(self, value: int, node: int, by: frozenset[int] = frozenset()) -> bool:
+        """Whether a call between a value's maker and ``node``, other than ``by``, may have been given the value.
+
+        A view whose shape is not recorded hides it: what works with the same number of elements in between may have
+        made another value of the same shape, which is then the one that ``node`` reads.
+        """
+        maker = int(self.made_by[value])
+        if self.confidence == 1 or maker < 0 or maker >= node:
+            return False
+        reads = slice(self._first_read[maker + 1], self._first_read[node])
+        alike = self._elements[self.read[reads]] == self.spec(value).numel
+        nodes = set(self.read_by[reads][alike].tolist()) - by - set(self.uses(value))
+        return any(not self.backward[one] and self._passed_on(one) is None for one in nodes)
 
     def _doubtful(self, value: int, node: int) -> bool:
         """Whether a call right behind ``node`` is given several tensors of a value's shape: it may be one of them."""
@@ -125,6 +139,10 @@ class Dataflow:
             return given[1] if len(given) > 1 and self.spec(given[0]).shape == self.spec(given[1]).shape else None
         same = call.name in _COPIES and bool(call.returned) and call.returned[0].dtype == call.given[0].dtype  # type: ignore[index]
         return given[0] if given and (same or is_view(call.name)) else None
+
+    @cached_property
+    def _elements(self) -> Numbers:
+        return np.array([spec.numel for spec in self.specs], np.int64)[self.spec_of]
 
     @cached_property
     def _first_read(self) -> Numbers:

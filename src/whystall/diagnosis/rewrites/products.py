@@ -110,7 +110,9 @@ def _chains(graph: Dataflow, node: int) -> Iterator[_Chain]:
             continue
         found = _Chain(one, other, scales, *sides, kept)
         between = [graph.made(maker)[0], *(graph.made(scale)[0] for scale in scales)]
-        if found.saves() and all(set(graph.uses(made)) <= {node, *scales} for made in between):
+        own = frozenset({node, *scales})
+        alone = all(own.issuperset(graph.uses(made)) for made in between)
+        if found.saves() and alone and not graph.may_be_changed(between[0], node, own):
             yield found
 
 
@@ -171,6 +173,8 @@ def _gram(graph: Dataflow, node: int, price: Price) -> Match | None:
         if value in seen or graph.spec(value).shape[-2:] != (rows, rows):
             continue
         seen.add(value)
+        if graph.may_be_changed(value, node, frozenset(nodes)):
+            return None
         one = product_of(graph, maker)
         if one is not None and one.shared == columns:
             if not graph.origin(one.left) == graph.origin(one.right) == turned:
