@@ -155,7 +155,7 @@ def test_where_it_fails_the_findings_are_told(monkeypatch: pytest.MonkeyPatch) -
     found = diagnosed(job.built)
     assert found.findings
     assert found.blocking == []
-    assert "what communication holds up could not be told" in found.failures[0]
+    assert "the cost of communication could not be replayed" in found.failures[0]
 
 
 @pytest.mark.parametrize(("kernel", "dimension"), [(GROUPED, "expert"), ("nvjet_tst_128x256_bz_TNT", None)])

@@ -108,7 +108,7 @@ def test_kernels_are_aligned_by_name_and_those_of_one_side_are_kept() -> None:
 def test_few_steps_give_a_ratio_without_an_interval_and_say_so() -> None:
     found = compared(loop(500_000, steps=2), loop(250_000, steps=2))
     assert found.speedup_low is None
-    assert "too few steps to tell a change from noise" in found.warnings
+    assert "too few steps to distinguish a change from noise" in found.warnings
 
 
 def test_nothing_to_compare() -> None:

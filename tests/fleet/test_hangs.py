@@ -90,7 +90,7 @@ def test_of_two_ranks_that_differ_neither_is_blamed_for_sure(tmp_path: Path) -> 
     hang = only(job, tmp_path)
 
     assert hang.kind is Kind.MISMATCH
-    assert "as many ranks" in (hang.could_be or "")
+    assert "equally many ranks" in (hang.could_be or "")
 
 
 def test_a_mismatch_that_ended_does_not_hide_the_hang(tmp_path: Path) -> None:

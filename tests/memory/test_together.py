@@ -48,7 +48,7 @@ def test_the_rank_that_ran_out_first_by_time_is_named_and_not_the_first_file(tmp
     assert (first.file, first.next_file, first.before_next_ns) == ("rank2.pickle", "rank0.pickle", 12_000_000)
     assert told_together(joint) == (
         "rank2.pickle ran out of memory first (900 MiB asked for), 12.0 ms before rank0.pickle by the clocks of their "
-        "hosts; 2 of 3 files did. All hold about as much at their peaks, at most 38.0 MiB."
+        "hosts; 2 of 3 files did. All hold about the same at their peaks, at most 38.0 MiB."
     )
 
 

@@ -28,10 +28,10 @@ def cases() -> Iterator[Case]:
 def healthy() -> Iterator[Case]:
     """Nothing is wrong."""
     for number, marks in enumerate(("vllm", "sglang")):
-        decode = Requests(marks=marks)
-        yield Case(f"serving-healthy-decode-{marks}", _job(WIDE, decode, 41 + number), quick=number == 0)
+        decode = Requests(marks=marks)  # its 120 us of Python in 3.7 ms are named, with 1.03
+        yield Case(f"serving-healthy-decode-{marks}", _job(WIDE, decode, 41 + number))
         prefill = Requests(("prefill",), marks, prompt=8192)
-        yield Case(f"serving-healthy-prefill-{marks}", _job(WIDE, prefill, 43 + number))
+        yield Case(f"serving-healthy-prefill-{marks}", _job(WIDE, prefill, 43 + number), quick=number == 0)
         yield Case(f"serving-healthy-mix-{marks}", _job(WIDE, Requests(MIX, marks), 45 + number, steps=24))
     waits = Requests(("decode",) * 6 + ("idle",), "vllm", pause_ns=40 * MS)
     job = _job(WIDE, waits, 47, steps=28)

@@ -101,7 +101,7 @@ def test_the_allocators_settings_change_what_is_reserved(simulator: Simulator, m
 def test_what_is_reserved_is_told_of_one_rank_on_an_accelerator(
     simulator: Simulator, models: str, where: dict[str, Any]
 ) -> None:
-    with pytest.raises(UsageError, match=r"one rank on an accelerator"):
+    with pytest.raises(UsageError, match=r"single accelerator rank"):
         predict(f"{models}:deep", simulator=simulator, reserved=True, **where)
 
 

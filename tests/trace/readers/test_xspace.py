@@ -317,7 +317,7 @@ def test_damage_in_one_plane_leaves_the_others(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [space(environment()), space(host()), space(Plane("/device:GPU:0"))])
 def test_a_recording_without_a_device_is_refused(path: Path, content: bytes) -> None:
-    assert "host.xplane.pb holds no event of a GPU or a TPU: of a job on the CPU alone" in refusal(path, content)
+    assert "host.xplane.pb holds no event of a GPU or a TPU: in a job on the CPU alone" in refusal(path, content)
 
 
 def test_a_file_of_which_nothing_is_left_says_why(path: Path) -> None:

@@ -131,7 +131,7 @@ def test_more_counters_than_any_recording_has_are_counted_and_left_out(
     loaded = load(tmp_path, job(), *(sample(at, {name: at}) for at, name in enumerate("abacba", 1)))
     assert [(row[2], row[3]) for row in told(loaded)] == [("a", 1), ("b", 2), ("a", 3), ("b", 5), ("a", 6)]
     (lost,) = loaded.source.quarantined
-    assert (lost.reason, lost.events) == ("of more counters than are told apart", 1)
+    assert (lost.reason, lost.events) == ("more counters than can be distinguished", 1)
 
 
 others = st.fixed_dictionaries(

@@ -96,8 +96,8 @@ def test_where_the_export_does_not_tell_whose_a_gpu_is_its_counters_are_of_no_de
     assert rows(second) == []
     (warning,) = first.source.warnings
     assert warning == (
-        "the export does not tell which device of the job GPU 0, 1 is: the GPU metrics sampled there "
-        f"({SMS} (GPU 0), {SMS} (GPU 1)) are told of no device"
+        "the export does not say which device of the job GPU 0, 1 is: the GPU metrics sampled there "
+        f"({SMS} (GPU 0), {SMS} (GPU 1)) belong to no device in the report"
     )
     report = whystall.analyze([first, second])
     assert [(row.device, row.mean, row.busy_mean, row.idle_mean) for row in report.device_counters] == [
