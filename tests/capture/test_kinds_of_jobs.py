@@ -297,7 +297,7 @@ def test_a_job_whose_steps_come_no_more_is_recorded_by_the_clock(jobs: Jobs, mor
     (rank,) = ran.ranks()
     assert rank["steps"] == 4 + more
     assert any(
-        "first 4 no step was seen any more (steps were told by optimizer" in note for note in rank["notes"]
+        "first 4 no further step was seen (steps were recognised by optimizer" in note for note in rank["notes"]
     ) is not bool(more)
     assert len(rank["traces"]) == 1  # of the loop, or of the steps that came after all
     if not more:

@@ -14,8 +14,7 @@ from tests.capture.test_repeats import seen
 from whystall.capture.repeats import RepeatsSeen
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.alone
-pytestmark = pytest.mark.usefixtures("steps_that_take_no_time")
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("steps_that_take_no_time")]
 CATALOGUE = torch.randn(20_000, 64)
 
 

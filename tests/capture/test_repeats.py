@@ -14,9 +14,8 @@ from whystall.capture.repeats import RepeatsSeen
 from whystall.capture.sums import sum_of
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.alone
 SECOND = 1_000_000_000
-pytestmark = pytest.mark.usefixtures("steps_that_take_no_time")
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("steps_that_take_no_time")]
 
 
 class Search(torch.nn.Module):  # type: ignore[name-defined]

@@ -77,7 +77,7 @@ def test_a_job_that_runs_is_told_by_its_line_and_left_alone(cli: Cli, script: Pa
     assert found["share"] > 0.5
     assert (found["code"][0]["file"], found["code"][0]["line"]) in {("slow_job.py", 6), ("slow_job.py", 7)}
     assert "slow_job.py:" in said.out
-    assert said.err.startswith(f"Watching process {job.pid} for 1 s.\nFrom outside nobody sees")
+    assert said.err.startswith(f"Watching process {job.pid} for 1 s.\nInvisible from outside")
     assert "hunter2" not in outcome.out + said.out
 
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_seen_is_said_before_the_look(cli: Cli, monkeypatch: pyte
 
     *before, last = outcome.err.splitlines()
     assert last == f"whystall: process {os.getpid()} was looked at"
-    assert any(line.startswith("From outside nobody sees what a GPU does") for line in before)
+    assert any(line.startswith("Invisible from outside: the GPU's activity") for line in before)
     assert any("`whystall run SCRIPT`" in line for line in before)
     quiet = cli("attach", str(os.getpid()), "-q")
     assert quiet.err == f"{last}\n"

@@ -357,13 +357,25 @@ class StackSampler:
         self._counts.count(place, step)
 
     def _look_before_steps(self) -> None:
-        """Counts where the main thread is while no step has ended."""
+        """Counts where the main thread is while no step has ended, perhaps in an import: nothing is imported for it."""
         frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - as below
         if frame is None:
             return
-        (_part, file, line, function, leaf), imports = self._place("", frame), _imports(frame)
+        (file, line, function, leaf), imports = self._line(frame), _imports(frame)
         del frame
         self.outside.add((file, line, function, IMPORTING if imports else leaf), 0, imports=imports)
+
+    def _line(self, frame: FrameType) -> Place:
+        """The innermost line of the user's own code, without its part of a step, and the innermost function."""
+        leaf = self._leaf(frame)
+        own: FrameType | None = leaf
+        for _ in range(_DEEPEST):
+            if own is None or not self._is_library(own.f_code.co_filename):
+                break
+            own = own.f_back
+        found = own or leaf
+        name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
+        return found.f_code.co_filename, found.f_lineno or found.f_code.co_firstlineno, found.f_code.co_name, name
 
     def _beside(self, frame: FrameType) -> LineKey | None:
         """Where a thread beside the job's is, unless it waits or is ours."""

@@ -114,7 +114,7 @@ def test_what_nobody_waits_for_is_not_tried() -> None:
     job = Job()
     found = tuned(job)
     assert all("num_workers" not in settings for settings in job.runs)
-    assert {one.name: one.because for one in found.left_out}["num_workers"] == "nobody waits for it: 0.0% of the steps"
+    assert {one.name: one.because for one in found.left_out}["num_workers"] == "nothing waits for it: 0.0% of the steps"
 
 
 def test_a_setting_that_fails_is_a_result_and_the_next_is_tried() -> None:
