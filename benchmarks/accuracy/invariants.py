@@ -88,10 +88,11 @@ def _bound(report: dict[str, Any], cause: str) -> float:
 
 
 def _of_order(report: dict[str, Any]) -> Iterator[str]:
+    """A general cause counts for what it adds to the specific ones, which its line says."""
     worth = [
-        (finding["id"], finding["gain"]["expected"])
+        (finding["id"], gain["expected"] if gain.get("adds") is None else 1 / (1 - gain["adds"]))
         for finding in report["findings"]
-        if finding["severity"] != "info" and finding.get("gain") is not None
+        if finding["severity"] != "info" and (gain := finding.get("gain")) is not None
     ]
     for (before, more), (after, less) in pairwise(worth):
         if less > more:

@@ -65,9 +65,10 @@ def test_a_general_cause_below_a_specific_one_says_what_it_ranks_by() -> None:
     """What saves seven tenths saves a fifth of the step more, once a half is saved already."""
     first, second = diagnose(case_of(loop()), [fixed("host.gc", 0.5), fixed("host.sync", 0.7, tier=1)]).findings
     assert (first.id, second.id) == ("host.gc", "host.sync")
-    [told] = [each for each in second.evidence if "by which it ranks" in each.what]
-    assert told.unit == "share"
-    assert float(told.value) == pytest.approx(0.2, abs=0.02)
+    assert first.gain is not None
+    assert first.gain.adds is None
+    assert second.gain is not None
+    assert second.gain.adds == pytest.approx(0.2, abs=0.02)
 
 
 def test_what_a_general_cause_gains_once_others_are_gone_does_not_lift_it_above_them() -> None:

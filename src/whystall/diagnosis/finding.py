@@ -27,6 +27,8 @@ class Gain(_Result):
     step_ns: int | None = None
     """The length of what the speed-ups are of: as recorded, or as samples measured it."""
     of: Per = "step"
+    adds: float | None = None
+    """The share of the step that it saves once the more specific causes are removed; ``None``: all that it saves alone."""
 
 
 class EvidenceEvent(_Result):

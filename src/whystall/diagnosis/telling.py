@@ -18,7 +18,7 @@ from whystall.diagnosis.frameworks import in_words_of
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
 from whystall.diagnosis.picture import in_step
 from whystall.diagnosis.recording import USUAL_NS, Unrecorded
-from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved
+from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved, worth
 from whystall.diagnosis.where import made_at
 from whystall.replay.graph import Change
 
@@ -77,9 +77,10 @@ class Teller:
                 method=candidate.method,
                 step_ns=self._step_ns(candidate) or None,
                 of=per,
+                adds=round(worth(one), 4) if worth(one) < one.expected else None,
             ),
             confidence=round(candidate.certainty(case), 2),
-            evidence=[*candidate.evidence, *self._beyond(one, per), *_why_below(one, per), *before, *guessed],
+            evidence=[*candidate.evidence, *self._beyond(one, per), *before, *guessed],
             code=list(self._code(cause, candidate).lines),
             code_explains=candidate.code.explains,
             rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
@@ -308,14 +309,6 @@ def _as_unrecorded(
         return floor, []
     what = f"speed-up if recording took the host {USUAL_NS // 1000} us an event, as it did where that was measured"
     return saved, [Evidence(what=what, value=speedup(saved), unit="x")]
-
-
-def _why_below(one: Weighed, per: Per) -> list[Evidence]:
-    """Why a general cause may stand below a specific one that gains less by itself."""
-    if one.adds >= one.expected:
-        return []
-    what = f"saved of the {per} once the more specific causes are removed, by which it ranks"
-    return [Evidence(what=what, value=round(one.adds, 4), unit="share")]
 
 
 def without_advice(finding: Finding) -> Finding:

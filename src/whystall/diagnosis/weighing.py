@@ -25,7 +25,6 @@ _EXPLAINS: Final = 0.7
 """What saves so much of what a symptom costs is what it comes from."""
 _BY_ITSELF: Final = 1 / 3
 """A general cause that still saves so much of its gain once the specific ones are gone is at work by itself."""
-_NEARLY: Final = 0.9
 # Slow launches make others long, and waits of the host do (`holds_back`). Less general causes are seldom the root of
 # specific ones, and the most general one (what nothing hides) is a bound that no remedy takes wholly.
 _ROOTS: Final = 2
@@ -52,7 +51,7 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
     weighed = merged(_by_tiers(case, candidates, failures))
     firing = [one for one in weighed if _fires(case, one)]
     quiet = [one for one in weighed if not _fires(case, one)]
-    firing.sort(key=lambda one: (-_weight(one), one.candidate.cause))
+    firing.sort(key=lambda one: (-worth(one), one.candidate.tier, one.candidate.cause))
     named = [one for one in firing if not one.candidate.nameless]
     follows = _follows(named)
     return Verdicts(
@@ -64,17 +63,15 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
     )
 
 
-def _weight(one: Weighed) -> float:
+def worth(one: Weighed) -> float:
     """What a cause is ranked by: what it gains alone, or for what is mostly the symptom of others what it adds to them.
 
-    What it gains only once others are gone does not lift it above them. Of two that gain nearly alike the specific one
-    goes first: its remedy is surer.
+    What it gains only once others are gone does not lift it above them.
     """
-    if one.candidate.tier == 0:
-        return min(one.adds, one.expected)
     root = one.candidate.tier == _ROOTS or one.candidate.holds_back
-    itself = root and one.adds >= _BY_ITSELF * one.expected
-    return _NEARLY * (one.expected if itself else min(one.adds, one.expected))
+    if one.candidate.tier > 0 and root and one.adds >= _BY_ITSELF * one.expected:
+        return one.expected
+    return min(one.adds, one.expected)
 
 
 def _follows(firing: Sequence[Weighed]) -> list[tuple[Weighed, Weighed]]:

@@ -241,10 +241,14 @@ def _scope(finding: Finding, *, one_rank: bool) -> str | None:
 
 def _saves(gain: Gain, step_ns: int | None) -> str:
     share = 1 - 1 / max(gain.expected, 1.0)
+    beyond = ""
+    if gain.adds is not None:
+        adds = fmt.duration(round(step_ns * gain.adds)) if step_ns else fmt.share(gain.adds)
+        beyond = f" ({adds} beyond the more specific causes)"
     if not step_ns:
-        return f"{fmt.share(share)} of {'a step' if gain.of == 'step' else 'the recording'}"
+        return f"{fmt.share(share)} of {'a step' if gain.of == 'step' else 'the recording'}{beyond}"
     whole = f"{fmt.duration(step_ns)} per step" if gain.of == "step" else f"the recording's {fmt.duration(step_ns)}"
-    return f"{fmt.duration(round(step_ns * share))} of {whole}"
+    return f"{fmt.duration(round(step_ns * share))} of {whole}{beyond}"
 
 
 _ALL: Final = 0.995
