@@ -40,8 +40,8 @@ def collective_table(tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGr
     """All events that carry a collective's name; takes those columns out of their tables, in place.
 
     A collective on the host without a record gets its fields from its name, its tensors and, if the job has only one
-    group, from that group. ``peers`` of a message are the other ranks, where known: `between_peers` derives the two
-    ends from them.
+    group, from that group. ``peers`` of a message are the other ranks, where known: `between_peers` adds the rank
+    itself.
     """
     tables["annotations"] = _of_libraries(tables["annotations"], groups)
     found = []
