@@ -1,4 +1,4 @@
-"""What rules look at: the traces of a run with their analyses, its graph, and the steps that samples measured."""
+"""The input of rules: the traces of a run with their analyses, its graph, and the steps that samples measured."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Case:
     summarised: Summarised = NONE
 
     def sampled(self, rank: RankCase) -> RunSummary | None:
-        """The samples of a rank's whole run, of a job without an accelerator, where host time is the time.
+        """The samples of a rank's whole run, for a job without an accelerator, where host time is the time.
 
-        What a profiler does slows small operators most: what these say of a part goes before what a trace says.
+        A profiler slows small operators most: samples outweigh the trace.
         """
         if rank.on_device:
             return None
@@ -96,9 +96,9 @@ class Case:
         return self._played_once(change)[0]
 
     def noise_after(self, change: Change) -> float:
-        """The noise of what a change saves: that of the steps under it, or that of the share of each that it leaves.
+        """The noise of a change's saving: that of the steps under it, or that of the share of each that it leaves.
 
-        What makes some steps longer is no chance where it goes away, nor where it leaves as much of the long ones.
+        Longer steps are no noise if the change removes the excess, or leaves the same share of every step.
         """
         return self._played_once(change)[1]
 
@@ -150,14 +150,14 @@ class Case:
 
     @cached_property
     def lengthening(self) -> float | None:
-        """How many times as long recorded steps of a job with an accelerator took as its others, where that is known.
+        """The ratio of recorded steps to the others, for a job with an accelerator; ``None`` where it is unknown.
 
-        Gains are those of the others: what the host does takes less time there, and what devices do as much.
+        Gains relate to the others: without recording the host takes less time, and devices take the same.
         """
         return lengthening([run for run in self.runs if run.measured >= FEWEST_SAMPLED_STEPS], self.ranks)
 
     def least_ns(self, change: Change) -> int:
-        """What the busiest thread or stream has to do in the window: in the long run no step is shorter."""
+        """The work of the busiest thread or stream in the window: in the long run no step is shorter."""
         share = self._steady[0]
         durations = self._durations(change if share is None else scaled(self.replayed, change, share))
         return max(longest_ns(self._host_lanes, durations), longest_ns(self._device_lanes, durations))
@@ -222,12 +222,12 @@ class Case:
 
     @property
     def per(self) -> Per:
-        """What the replayed window's amounts are told per: a step, or where none is known the recording."""
+        """The unit of the replayed window's amounts: a step, or the recording where no step is known."""
         return "step" if self.has_steps else "recording"
 
     @property
     def per_step(self) -> str:
-        """The same in a sentence: so many times "a step"."""
+        """The same unit in a sentence, such as "a step"."""
         return "a step" if self.has_steps else "in the recording"
 
     @cached_property
@@ -249,7 +249,7 @@ class Case:
         return 0 if run is None else added_on_cpu(run, rank, self.window_on(rank), self.step_ns, self.steps)
 
     def told_step_ns(self, rank: int | None) -> int:
-        """The length of a step as it is told: that in a rank's ledger (`None`: of the first), if nearly the replay's.
+        """The length of a step to report: that in a rank's ledger (`None`: the first's), if nearly the replay's.
 
         A device's steps begin and end with its work, and those of a replay with the host's marks: their means differ by
         a little, and two numbers would ask for a reason.
@@ -352,7 +352,7 @@ class Case:
 
     @cached_property
     def kept(self) -> dict[tuple[str, int], Any]:
-        """What several rules ask for and one of them worked out, by its name and rank."""
+        """Cached results that several rules share, by name and rank."""
         return {}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a step does more or less often than before: counts, which are the same on any machine."""
+"""Changes of counts per step: counts are the same on any machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 from whystall.analysis.work_results import CountName, StepCount
 
-# What grows with a batch: bytes, and what fetches it sample by sample.
+# Counts that grow with a batch: bytes, and operators that fetch it sample by sample.
 _AMOUNTS: Final[frozenset[CountName]] = frozenset({"copied_bytes", "operators"})
 
 
 class Counted(Protocol):
-    """What of a report says how often things happen in a step."""
+    """The counts per step of a report."""
 
     @property
     def counts(self) -> Sequence[StepCount]:

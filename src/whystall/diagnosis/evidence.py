@@ -23,7 +23,7 @@ def share(what: str, value: float) -> Evidence:
 
 
 def times(what: str, value: float) -> Evidence:
-    """How many times as much as something else."""
+    """A ratio to another amount."""
     return Evidence(what=what, value=round(float(value), 4), unit="x")
 
 

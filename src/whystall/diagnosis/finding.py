@@ -1,4 +1,4 @@
-"""What a diagnosis says: the finding, its gain, and the verdict on top (DESIGN, "report.json")."""
+"""Parts of a diagnosis: the finding, its gain, and the verdict on top (DESIGN, "report.json")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whystall.vocabulary.dimensions import Dimension
 
 Severity = Literal["info", "minor", "major", "critical"]
 Per = Literal["step", "recording"]
-"""What an amount or a gain is of: where no step is known, of the whole recording."""
+"""The unit of an amount or a gain: the whole recording where no step is known."""
 
 
 class _Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Evidence(_Result):
     unit: str
     events: list[EvidenceEvent] = []
     per: Per | None = None
-    """What ``value`` is an amount per; ``None``: it is of the whole, or no amount."""
+    """The unit that ``value`` is an amount per; ``None``: the whole, or no amount."""
 
 
 class CodeLocation(_Result):
@@ -118,13 +118,13 @@ class Finding(_Result):
     remedy: Remedy | None
     verify: Verification | None
     could_be: list[str] = []
-    """Causes that it cannot be told from while these signals are missing."""
+    """Causes that it cannot be separated from while these signals are missing."""
     because: str | None = None
     """The finding that it follows from: of one chain only that one, the root, carries the gain and the remedy."""
     code_explains: float | None = None
     """The share of the cause's time that the heaviest lines explain: below a half, ``code`` names none of them.
 
-    ``None``: nothing recorded tells of lines.
+    ``None``: no lines were recorded.
     """
     in_step: InStep | None = None
     """Where in a step it is at work; ``None``: that is not known."""
@@ -150,9 +150,9 @@ class Plan(_Result):
 
 
 class PathPart(_Result):
-    """What the critical path consists of: a kind of work or waiting, its time per step, and its share of the step.
+    """A part of the critical path: a kind of work or waiting, its time per step, and its share of the step.
 
-    It is one longest chain; another may be as long, so that only a replay says what removing a part is worth.
+    It is one longest chain; another may be just as long, so that only a replay gives the value of removing a part.
     """
 
     what: str
@@ -161,11 +161,10 @@ class PathPart(_Result):
 
 
 class Blocking(_Result):
-    """What collectives of one kind and parallel dimension hold a step up for; ``collective`` ``None``: of all kinds.
+    """The delay of a step by collectives of one kind and parallel dimension; ``collective`` ``None``: of all kinds.
 
-    ``transfer_ns`` is per step and rank, with the waiting for ranks that nobody recorded. By ``blocking_ns`` a step
-    were shorter if transfers took no time, by the replay, in which who is late stays late. ``group_size`` is of the
-    largest group.
+    ``transfer_ns`` is per step and rank, with the waiting for unrecorded ranks. A step would be ``blocking_ns`` shorter
+    if transfers took no time, by the replay, in which late ranks stay late. ``group_size`` is of the largest group.
     """
 
     dimension: Dimension | None

@@ -10,7 +10,7 @@ from msgspec import structs
 from whystall.diagnosis.finding import Remedy
 
 Trainer = Literal["transformers"]
-"""What runs a job's loop, where that is known: ``transformers.Trainer``."""
+"""The trainer that runs a job's loop, where known: ``transformers.Trainer``."""
 
 _LOADER: Final = re.compile(r"^DataLoader\(\.\.\., (?P<options>[\w=, ]+)\)(?P<note>  #[^\n]*)?")
 _AS_THEY_STAND: Final = (

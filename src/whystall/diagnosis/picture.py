@@ -18,7 +18,7 @@ from whystall.replay.graph import Change, Graph, Mask
 # A picture is some hundreds of points wide: what lies closer than one of them is drawn as one.
 _POINTS: Final = 400
 _MOST_MARKS: Final = 120
-# In which part of a step's ledger the time of a cause lies that was told by samples.
+# The part of a step's ledger that holds the time of a sampled cause.
 _LEDGER_PART: Final = {
     "host.python": "idle_python",
     "host.gc": "idle_gc",
@@ -28,10 +28,10 @@ _LEDGER_PART: Final = {
 
 
 def in_step(case: Case, candidate: Candidate) -> InStep | None:
-    """The marks of a cause; ``None`` where its rank has no timeline, or the cause nothing in that step.
+    """The marks of a cause; ``None`` where its rank has no timeline, or the cause no time in that step.
 
-    Of one that was replayed they are what its remedy would change; of one that samples told, the time that the ledger
-    of the recorded step has for it; of one without a gain, what it is told from.
+    For a replayed cause they are the changes of its remedy; for a sampled one, its time in the ledger of the recorded
+    step; for one without a gain, the nodes that show it.
     """
     rank = next((one for one in case.ranks if candidate.ranks and one.rank == candidate.ranks[0]), None)
     timeline = next(iter(rank.analysis.timelines), None) if rank is not None else None

@@ -23,7 +23,7 @@ from whystall.trace.link import HOST_TABLES, rows_of
 from whystall.trace.model import Trace
 from whystall.trace.steps import OPTIMIZER_STEP
 
-# What the autograd engine marks each of its calls with.
+# The autograd engine's mark of each of its calls.
 _BACKWARD: Final = "autograd::engine::evaluate_function"
 
 
@@ -67,7 +67,7 @@ class RankCase:
 
     @property
     def workings(self) -> Workings:
-        """What the trace's device events did."""
+        """Intermediate results by device event of the trace."""
         return self.analysis.workings
 
     @cached_property

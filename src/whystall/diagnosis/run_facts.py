@@ -1,4 +1,4 @@
-"""What a watched run said of itself that rules need."""
+"""The facts about a watched run that rules need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from whystall.run_folder.description import (
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What ``run.json`` says of a watched run that a diagnosis needs; ``None`` where it does not."""
+    """The part of a watched run's ``run.json`` that a diagnosis needs; ``None`` for a missing fact."""
 
     cores: int | None = None
     """Those that a rank might use."""
@@ -40,7 +40,7 @@ class RunFacts:
     loaders: tuple[dict[str, int | bool | None], ...] = ()
     profiled_over_unprofiled: float | None = None
     padding: PaddedBatches | None = None
-    """Of all ranks together; ``None`` where no sequences of unequal length were seen."""
+    """For all ranks together; ``None`` where no sequences of unequal length were seen."""
     repeated: dict[int, RepeatedWork] = field(default_factory=dict)
     """Per rank what it was seen to compute again."""
     unread: dict[int, RepeatedWork] = field(default_factory=dict)
@@ -64,9 +64,9 @@ class RunFacts:
     given_up: dict[int, tuple[CompileLimit, ...]] = field(default_factory=dict)
     """Per rank the functions that torch's compiler gave up."""
     python_tools: tuple[PythonTool, ...] = ()
-    """What followed all that Python did while the job ran."""
+    """Tools that traced Python while the job ran."""
     trainer: Trainer | None = None
-    """What runs the loop, where the user's script does not."""
+    """The library that runs the loop, where the user's script does not."""
     settings: dict[str, tuple[MadeAt, ...]] = field(default_factory=dict)
     """Where the program gives the settings that causes' entries name."""
     environment: Environment | None = None
@@ -81,4 +81,4 @@ class RunFacts:
     remedies: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Per cause the least and the most that its remedies brought here of what was predicted (`whystall verify`)."""
     experiments: tuple[Experiment, ...] = ()
-    """What further runs with one thing changed showed (``whystall run --experiments``)."""
+    """Results of further runs with one thing changed (``whystall run --experiments``)."""

@@ -21,7 +21,7 @@ def transfers_met(graph: Graph) -> NDArray[np.int64]:
 
 
 def leaving(graph: Graph) -> Leaving:
-    """What is left of collectives on the ranks that left later than the first: it takes time, and is no rank's work."""
+    """The rest of collectives on the ranks that left later than the first: it takes time, and is no rank's work."""
     lasting = (graph.kind == NodeKind.JOINT) & (graph.rank >= 0) & (graph.duration > 0)
     edges = np.flatnonzero((graph.edge_kind == EdgeKind.RENDEZVOUS) & lasting[graph.target])
     return graph.source[edges].astype(np.int64), graph.target[edges]

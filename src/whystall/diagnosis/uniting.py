@@ -17,10 +17,10 @@ _NUMBER: Final = re.compile(r"\d[\d.,]*")
 
 
 def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
-    """One candidate of each cause and of each way to know it, on all ranks where it is at work.
+    """One candidate for each cause and each way to find it, on all ranks where it is at work.
 
-    Ranks wait for each other: what holds up another one in each step is one loss. How often a rank is held up, and how
-    many of something it has, is its own, so that numbers tell no ways apart.
+    Ranks wait for each other: a delay of several of them in each step is one loss. Each rank has its own numbers in its
+    detail, so numbers do not separate ways.
     """
     groups: dict[tuple[str, str, type[Valued]], list[Valued]] = {}
     out: list[Valued] = []
@@ -95,7 +95,7 @@ def _of_recording(kept: Valued, added: Valued) -> list[Evidence]:
 
 
 def _same(one: Valued, other: Valued) -> bool:
-    """Whether both tell of the same: the same cause on the same ranks, or on some of those that the other way finds."""
+    """Whether both are the same: the same cause on the same ranks, or on some of those that the other way finds."""
     if (one.cause, one.nameless) != (other.cause, other.nameless):
         return False
     ranks, others = set(one.ranks), set(other.ranks)

@@ -19,12 +19,13 @@ from whystall.replay.graph import Change
 LEAST_SHARE: Final = 0.02
 NOISES: Final = 2.0
 LEAST_EXPECTED_ON_CPU: Final = 0.07
-"""Without an accelerator nobody should act on less: what one fault costs there differs by more between two hours
-(`CPU_ERROR`)."""
+"""Without an accelerator a smaller gain is not worth a change: the cost of one fault differs by more between two hours
+(`CPU_ERROR`).
+"""
 _EXPLAINS: Final = 0.7
-"""What saves so much of what a symptom costs is what it comes from."""
+"""A candidate that saves this share of a symptom's cost is its source."""
 _BY_ITSELF: Final = 1 / 3
-"""A general cause that still saves so much of its gain once the specific ones are gone is at work by itself."""
+"""A general cause that keeps this share of its gain once the specific ones are gone is at work by itself."""
 _NEARLY: Final = 0.9
 # Slow launches make others long, and waits of the host do (`holds_back`). Less general causes are seldom the root of
 # specific ones, and the most general one (what nothing hides) is a bound that no remedy takes wholly.
@@ -39,15 +40,15 @@ class Verdicts:
 
     firing: list[Weighed]
     follows: list[tuple[Weighed, Weighed]]
-    """What follows from one that fires, and that one: it is no finding of its own."""
+    """Consequences of a firing candidate, with that candidate: no findings of their own."""
     nameless: list[Weighed]
     quiet: list[Weighed]
     failures: list[str]
-    """What came out beyond its limits, and is therefore in none of these."""
+    """Candidates that exceeded their limits and were dropped, as sentences."""
 
 
 def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
-    """All candidates, weighed and told apart by whether their removal is worth while."""
+    """All candidates, weighed and split by whether their removal is worth while."""
     failures: list[str] = []
     weighed = merged(_by_tiers(case, candidates, failures))
     firing = [one for one in weighed if _fires(case, one)]
@@ -65,10 +66,10 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
 
 
 def _weight(one: Weighed) -> float:
-    """What a cause is ranked by: what it gains alone, or for what is mostly the symptom of others what it adds to them.
+    """The rank of a cause: its own gain, or, for one that is mostly a symptom of others, the gain that it adds to them.
 
-    What it gains only once others are gone does not lift it above them. Of two that gain nearly alike the specific one
-    goes first: its remedy is surer.
+    A gain that depends on others' removal does not lift it above them. The specific one of two nearly equal gains goes
+    first: its remedy is surer.
     """
     if one.candidate.tier == 0:
         return min(one.adds, one.expected)
@@ -122,7 +123,7 @@ def _by_tiers(case: Case, candidates: Sequence[Valued], failures: list[str]) -> 
     removed: Change | None = None
     out: list[Weighed] = []
     for tier in sorted({one.tier for one in candidates}):
-        # Of one cause what samples say and what a replay does: what fires by the one goes with the other's change.
+        # A cause has a candidate from samples and one from a replay: one that fires takes the other's change with it.
         own = [_by_experiment(case, one.weigh(case, removed)) for one in candidates if one.tier == tier]
         found = merged(_within_bounds(case, own, failures))
         for one in found:

@@ -1,7 +1,7 @@
-"""Where in the user's code a cause spends its time: the lines by time, with the share of it that they explain.
+"""Lines of the user's code in which a cause spends its time, with the share of it that they explain.
 
-Of each stack the innermost frame of the user's own counts, and where none is his, the innermost one of a library. What
-a backward operator does is told at the line of its forward; what torch's profiler does is nobody's.
+The innermost frame of the user's own counts in each stack, and if none is the user's, the innermost one of a library. A
+backward operator counts at the line of its forward; the work of torch's profiler counts at no line.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _code_of_looks(case: Case, chosen: Mask) -> Code:
         for one, count in looks_in(case, rank, chosen):
             counted = backward if one.leaf == ENGINE else looks
             counted[one.file, one.line, one.text or one.function] += count
-    # What a backward pass does is told at lines of forward passes where there are any: they are what it follows from.
+    # A backward pass is shown at lines of forward passes, if there are any: they are its source.
     found = looks if sum(looks.values()) >= _FEWEST_LOOKS else looks + backward
     return heaviest(found) if sum(found.values()) >= _FEWEST_LOOKS else Code()
 

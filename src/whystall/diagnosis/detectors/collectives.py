@@ -20,12 +20,12 @@ from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
 POINT_TO_POINT: Final = re.compile(r"^(send|recv|send_recv|message)")
-# What torch calls a collective through: record_param_comms lies in c10d's operator, and that in a functional one.
+# Operators that wrap a collective: record_param_comms lies in c10d's operator, and that in a functional one.
 _LIBRARY: Final = re.compile(r"^(c10d|_c10d_functional|c10d_functional|torch_dist)::|^record_param_comms$")
 _DEEPEST: Final = 4
 DDP_FORWARD: Final = re.compile(r"^DistributedDataParallel\.forward$")
-"""What DistributedDataParallel marks its forward passes with."""
-# Of stages that send one after the other the last is two thirds of the time between messages behind the first, or more.
+"""DistributedDataParallel's mark on its forward passes."""
+# Stages that send one after the other: the last one lags by at least two thirds of the time between messages.
 _TOGETHER: Final = 0.5
 _FEWEST_IN_RING: Final = 3
 EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
@@ -121,10 +121,10 @@ def node_of_row(case: Case, rank: RankCase) -> NDArray[np.int64]:
 
 
 def met_by_all(case: Case, rank: RankCase, found: Collectives) -> NDArray[np.bool_]:
-    """Of which collectives of a rank every rank was recorded, as far as their groups' sizes are known.
+    """Marks the collectives of a rank whose ranks were all recorded, as far as their groups' sizes are known.
 
-    The others may be waiting for a rank that nobody saw: how long one took says nothing of the link then. A rank whose
-    trace is not at hand counts where its summary says that nobody waited for it.
+    Otherwise they may wait for an unrecorded rank, and their duration is no evidence about the link. A rank without a
+    trace counts if its summary shows that no rank waited for it.
     """
     graph = case.replayed
     meeting = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (graph.rank[graph.target] == -1)
@@ -150,8 +150,8 @@ def in_rings(case: Case) -> bool:
     """Whether messages go around in rings of three ranks and more, as ring attention passes keys on.
 
     All go one way, and ranks send together. Stages of a pipeline that trains send back, too: those in the middle to two
-    others. Of one that generates the last sends to the first, but one stage after the other. Of two ranks both look
-    alike.
+    others. In a pipeline that generates the last stage sends to the first, but one stage after the other. For two ranks
+    both look alike.
     """
     key = ("in_rings", -1)
     if key not in case.kept:
@@ -185,7 +185,7 @@ def _send_together(case: Case) -> bool:
 
 
 def _receivers(case: Case) -> dict[int, set[int]]:
-    """To which ranks each rank sends messages, of those of which both ends were recorded."""
+    """The ranks that each rank sends messages to, for messages with both ends recorded."""
     ends: dict[str, dict[int, int]] = {"send": {}, "recv": {}}
     for rank in case.ranks:
         found = collectives(case, rank)

@@ -11,7 +11,7 @@ from whystall.replay.graph import Mask
 
 TO_DEVICE: Final = ("HtoD", "HostToDevice")
 TO_HOST: Final = ("DtoH", "DeviceToHost")
-"""What names of copies hold, of CUDA and of ROCm."""
+"""Parts of copies' names, for CUDA and for ROCm."""
 BOTH_WAYS: Final = (TO_DEVICE, TO_HOST)
 
 

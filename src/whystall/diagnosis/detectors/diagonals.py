@@ -1,7 +1,7 @@
 """Diagonal matrices that are factored, inverted and multiplied as if they were full: a Gaussian of independent numbers.
 
-Nobody records what is in a matrix; a recording shows that it was made of its diagonal (`torch.diag_embed`) and that
-nothing but views and checks came between that and the factorization.
+A recording does not hold a matrix's values; it shows that it was made of its diagonal (`torch.diag_embed`) and that
+only views and checks came between that and the factorization.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens in some steps only, as a recording shows it: by name, or as long Python that nothing names."""
+"""Episodes in a recording: occasional work, identified by name, or as long Python without a name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _AT_MOST: Final = 2.0
 
 
 def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
-    """What annotations and Python frames on the training thread name as an episode of a kind."""
+    """Episodes of a kind that annotations and Python frames on the training thread name."""
     for rank in case.ranks:
         begin, end = named_times(rank, kind)
         if len(begin):
@@ -42,7 +42,7 @@ def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
 def named_times(rank: RankCase, *kinds: Episode) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Begin and end of the episodes of some kinds on the training thread, or on those of its backward pass.
 
-    What holds a whole step is the loop, whatever it is called.
+    A span that covers a whole step is the loop, under any name.
     """
     saves = [kind for kind in kinds if kind == "checkpoint"]
     parts = [_named(rank, [kind for kind in kinds if kind != "checkpoint"])] if len(saves) < len(kinds) else []
@@ -69,7 +69,7 @@ def _named(rank: RankCase, kinds: Sequence[Episode]) -> tuple[NDArray[np.int64],
 
 
 def _multiplies(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
-    """In which of some intervals, on any thread, an operator multiplies matrices or convolves."""
+    """Marks the intervals in which an operator on any thread multiplies matrices or convolves."""
     products = matching(rank.trace.operators["name"], lambda name: bool(_PRODUCT.search(name)))
     at = np.sort(rank.trace.operators["ts_ns"].to_numpy()[products])
     inside: Mask = np.searchsorted(at, end) > np.searchsorted(at, begin)
@@ -152,7 +152,7 @@ class Silent:
 
 
 def silent_episodes(case: Case) -> Iterator[Silent]:
-    """Of each rank on a device: its long stretches of Python in a minority of the steps that nothing names."""
+    """Long stretches of unnamed Python in a minority of the steps, for each rank on a device."""
     for rank in case.ranks:
         if not rank.on_device:
             continue
@@ -181,9 +181,9 @@ def collected_ns(case: Case, rank: RankCase) -> float | None:
 
 
 def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
-    """In which of some stretches neither an operator or call runs most of the time, on any thread, nor an episode.
+    """Marks the stretches in which, most of the time, no thread runs an operator, a call or an episode.
 
-    Other annotations, such as that of a step or a backward pass, name what they always hold and not what is rare.
+    Other annotations, such as that of a step or a backward pass, name constant work and not rare work.
     """
     first, last = (
         np.concatenate(both)

@@ -32,11 +32,11 @@ _LEAST_ELEMENTS: Final = 1 << 20
 _LEAST_ROWS: Final = 32
 # A few columns are a choice of features, whose rows are wanted elsewhere.
 _LEAST_PICKED: Final = 16
-# Of more of the columns a line of the cache holds several.
+# With a larger share of the columns a cache line holds several of them.
 _MOST_PICKED: Final = 1 / 4
 # Rows are picked at 0.4 to 1.5 ns for each number, columns of large matrices at 4 to 21.
 _SLOW_NS: Final = 3.0
-# What rows took of the time of columns, for five sizes of 1 M to 64 M numbers: 0.03 to 0.26.
+# Time of rows relative to columns, for five sizes of 1 M to 64 M numbers: 0.03 to 0.26.
 _LEFT: Final = (0.03, 0.1, 0.35)
 
 

@@ -18,7 +18,7 @@ _MOSTLY_BUSY: Final = 0.5
 
 
 def hidden(rank: RankCase, what: str) -> str:
-    """What is said of something large whose removal gains nothing.
+    """The sentence on a large cost whose removal gains nothing.
 
     The device is busy meanwhile, or idle all the same.
     """

@@ -1,4 +1,4 @@
-"""What samples of a whole run show of its input: the time spent waiting for batches, by what the loader is and does."""
+"""Input waits in samples of a whole run: the time spent waiting for batches, by the loader's kind and activity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from whystall.diagnosis.detectors.slow_steps import of_slow_steps, slow_steps
 from whystall.diagnosis.finding import Evidence
 
 DEFAULT_CORES: Final = 4
-"""So many cores a machine is taken to have where nobody says."""
+"""Cores of a machine whose number is unknown."""
 WAITS: Final = 0.3
 """A worker that waits for storage takes less than this much of a core."""
 # A worker that computes takes this much of a core.
@@ -84,7 +84,7 @@ class InputWaits:
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """What is known of the waits, whatever causes them."""
+        """The facts about the waits, for every cause."""
         begun = self.begun
         return (
             evidence.time("waiting for batches, on average", round(self.share * self.run.mean_ns), per="step"),
@@ -154,7 +154,7 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
 
 
 def spiked_on_device(case: Case, cause: Spikes) -> Iterator[Sampled]:
-    """The same in the slow steps of a job with an accelerator: whether usual waits are hidden only a trace tells."""
+    """The same in the slow steps of a job with an accelerator: only a trace shows whether usual waits are hidden."""
     for slow in slow_steps(case):
         share = slow.lost("input")
         workers = _workers(case, slow.run)
@@ -165,7 +165,7 @@ def spiked_on_device(case: Case, cause: Spikes) -> Iterator[Sampled]:
 
 
 def _once_an_epoch(case: Case, run: RunSummary) -> bool:
-    """Whether the one loader with workers tells how many batches an epoch has, and no more fetches were long."""
+    """Whether the one loader with workers has a known number of batches per epoch, and no more fetches were long."""
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     batches = [int(loader.get("batches") or 0) for loader in loaders]
     if len(batches) != 1 or not 0 < batches[0] <= run.measured:
@@ -179,7 +179,7 @@ def _while_workers_start(waits: InputWaits) -> float:
 
 
 SURE_OF_SPIKES: Final = 1 - SPREAD
-"""What of long fetches goes away for sure where the remedy takes all of them."""
+"""The share of long fetches that surely goes away if the remedy applies to all of them."""
 
 
 def takes_over(line: SampledLine) -> bool:
@@ -235,15 +235,15 @@ def _taking_over(run: RunSummary, share: float) -> float:
     waits = share_of([line for line in inside if AWAITS.search(line.leaf)])
     whole = max(share_of(inside), 1e-9)
     taken = share * (1 - waits / whole) if known > _MOSTLY_TAKING_OVER * whole else 0.0
-    # Who reads what a worker has not sent yet is on no core.
+    # A process that reads data which a worker has not sent yet is on no core.
     return taken if 1 - run.on_cpu_share < _MOSTLY_WAITING * taken else 0.0
 
 
 def _kind_of_spikes(case: Case, run: RunSummary) -> Spikes | None:
-    """What long fetches are: an epoch's new workers, or very long samples; ``None`` where they are frequent.
+    """The kind of long fetches: an epoch's new workers, or very long samples; ``None`` where they are frequent.
 
-    Workers that stay alive do not start again, nor do others more often than epochs begin; when all are too slow they
-    deliver in bursts, and many fetches are long.
+    Persistent workers do not restart, and others restart only when epochs begin; when all are too slow they deliver in
+    bursts, and many fetches are long.
     """
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     epochs = sum(int(loader.get("epochs") or 0) for loader in loaders)

@@ -105,7 +105,7 @@ def faster_matrices(
 
 
 def scalar_kernels(work: Workings, dtype: str) -> Mask:
-    """The kernels that could use tensor cores, whose names tell that they do not, and that they take a dtype."""
+    """Kernels of ``dtype`` that could use tensor cores and, by their names, do not."""
     told = work.classified.has("cuda-cores") & work.classified.is_told_to_be(dtype)
     return work.could_use_tensor_cores & ~work.uses_tensor_cores & told
 

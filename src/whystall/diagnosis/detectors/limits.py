@@ -24,9 +24,9 @@ _REACHED: Final = 0.7
 # A family of kernels is expensive from this share of the computing time on.
 _EXPENSIVE: Final = 0.2
 # Kernels that take this many times as long as their work needs are usual (reference: causes.md, "eta"; tiles, tails);
-# beyond it physics leaves room that nobody has explained.
+# beyond it the excess has no explanation.
 _FAR: Final = 1 / 0.35
-# Blocks per multiprocessor up to which a kernel leaves half of the device idle, whatever it does.
+# Blocks per multiprocessor up to which any kernel leaves half of the device idle.
 _FEW: Final = 0.5
 
 
@@ -60,7 +60,7 @@ def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
 
 
 def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
-    """Of the time of compute kernels what their work takes at least, and whether that is mostly moving bytes."""
+    """The least time of the work of compute kernels, as a share of their time, and whether bytes mostly bound it."""
     computes = rank.workings.classified.class_of == COMPUTE
     duration = durations(rank)
     products, moves = least_of_events(rank.workings, peak)
@@ -96,7 +96,7 @@ class FarFamily:
 
     family: str
     share: float
-    """Of the device's computing time."""
+    """Share of the device's computing time."""
     times: float
     """How many times as long they take as their work needs at least."""
 
@@ -112,7 +112,7 @@ class FewBlocks:
     """Kernels that start fewer blocks than half of the device has multiprocessors, and take much of its time."""
 
     share: float
-    """Of the device's computing time."""
+    """Share of the device's computing time."""
     blocks: int
     """The most blocks that any of them has."""
     multiprocessors: int

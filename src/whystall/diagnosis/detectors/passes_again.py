@@ -22,7 +22,7 @@ _MOSTLY: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Visits:
-    """What the engine goes back through, by time: its rows, their calls' numbers, and the step and pass they are in."""
+    """Visits of the autograd engine, by time: its rows, their calls' numbers, and the step and pass they are in."""
 
     rows: NDArray[np.int64]
     number: NDArray[np.int64]
@@ -148,7 +148,7 @@ def _visits(rank: RankCase) -> _Visits | None:
 
 
 def _by_call(found: _Visits) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int64]]:
-    """Of each call in each step its first visit; of each visit the place of its call; of each call how many passes."""
+    """The first visit of each call in each step, the place of each visit's call, and each call's number of passes."""
     calls = np.stack([found.number, found.step])
     _, first, place = np.unique(calls, axis=1, return_index=True, return_inverse=True)
     place = place.reshape(-1)

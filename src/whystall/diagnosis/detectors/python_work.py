@@ -31,7 +31,7 @@ class PythonWork:
 
 
 def python_work(case: Case, rank: RankCase, nodes: Mask) -> PythonWork | None:
-    """What some host nodes of a rank do, by their Python frames; ``None`` where none were recorded of most of them."""
+    """The work of some host nodes of a rank, by their Python frames; ``None`` where most of them have none."""
     graph = case.replayed
     first, last = rank.offsets["python_functions"]
     rows = np.flatnonzero(case.in_window(nodes))

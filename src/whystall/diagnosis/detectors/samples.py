@@ -1,7 +1,7 @@
-"""What samples of a whole run show of its training thread: where it was found, and for how long.
+"""Stack samples of a whole run's training thread: its lines, and for how long.
 
-Samples are of the host. On a job with an accelerator host time can be hidden behind queued work, which only a trace
-tells: there they name nothing unless there is no trace.
+Samples are of the host. In a job with an accelerator host time can be hidden behind queued work, which only a trace
+shows: there they name nothing unless there is no trace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from whystall.vocabulary.step_parts import BUSY, OTHER
 SPREAD: Final = 0.1
 """The share of the expected saving that a remedy may fail to bring, where nothing better is known."""
 NINE_IN_TEN: Final = 1.645
-"""Nine in ten of a normal distribution lie within so many standard deviations."""
+"""Nine in ten of a normal distribution lie within this many standard deviations."""
 AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
 """Innermost functions in which a thread waits for others of its own accord."""
 _MESSAGES: Final = re.compile(r"distributed_c10d:(i?recv|i?send|batch_isend_irecv)$")
@@ -52,7 +52,7 @@ _ELSEWHERE: Final = 0.05
 _NEXT_ALONE: Final = 0.2
 """A second rank that is found alone for more than this share of the time has a part of its own to play."""
 _MOST_UNSURE: Final = 0.15
-# What fits in a line of evidence: so many functions, each with this share at least.
+# Limits of a line of evidence: this many functions, each with at least this share.
 _MOST_FUNCTIONS: Final = 3
 _LEAST_OF_A_FUNCTION: Final = 0.1
 
@@ -134,7 +134,7 @@ def spoken(function: str) -> str:
 
 
 def costliest_functions(lines: list[SampledLine]) -> tuple[Evidence, ...]:
-    """The functions with most of the time: they tell what a library's call spends it on."""
+    """The functions with most of the time: the content of a library's call."""
     by_name: defaultdict[str, float] = defaultdict(float)
     for function, share in functions_by_share(lines):
         by_name[spoken(function)] += share
@@ -144,16 +144,16 @@ def costliest_functions(lines: list[SampledLine]) -> tuple[Evidence, ...]:
 
 
 def _named(lines: list[SampledLine]) -> list[SampledLine]:
-    """The lines at which a function was found running; all of them where that is less than half of what was seen.
+    """The lines at which a function was found running; all of them where that is less than half of the samples.
 
-    A look that had to wait for the lock comes just behind what it waited for: near enough to be told, if most did.
+    A sample that had to wait for the lock comes just behind the call that held it: near enough, if most did.
     """
     running = [line for line in lines if line.leaf not in {BEFORE, CALLED}]
     return running if share_of(running) > share_of(lines) / 2 else lines
 
 
 def _unsure(run: RunSummary) -> float:
-    """How far the mean step is known: so much of it lies within nine in ten of such means, by how much steps differ."""
+    """The error of the mean step, as a share: nine in ten of such means lie within it, by the spread of steps."""
     steps = np.array(run.durations_ns[run.warm_up :], np.float64)
     if len(steps) < FEWEST_SAMPLED_STEPS:
         return _MOST_UNSURE
@@ -178,10 +178,10 @@ def lines_where(run: RunSummary, test: Callable[[SampledLine], bool]) -> list[Sa
 
 
 def lines_of_one_rank(case: Case) -> tuple[int, list[SampledLine]] | None:
-    """The rank that alone is found at some lines of the user's, and these; ``None`` where ranks run different code.
+    """The rank that alone is found at some of the user's lines, and these; ``None`` where ranks run different code.
 
-    Ranks that do the same to their own data are found at the same lines, those that wait for one at the line at which
-    all meet. What one of them does besides, in a hook for instance, is done by it alone.
+    Ranks with the same work on their own data are found at the same lines, and waiting ranks at the line at which all
+    meet. Additional work of one rank, in a hook for instance, shows on it alone.
     """
     runs = measured_runs(case)
     if len(runs) < 2:
@@ -277,7 +277,7 @@ def time_in(run: RunSummary, lines: list[SampledLine]) -> float:
 
 
 def _measured_part(run: RunSummary, part: str, seen: float) -> float:
-    """What stack samples saw of a part, at the length of the part as it was measured."""
+    """The sampled share of a part, scaled to the part's measured duration."""
     all_seen = sum(line.share for line in run.places if line.part == part)
     return seen * min(run.shares.get(part, 0.0) / max(all_seen, 1e-9), MOST_STRETCHED)
 
@@ -289,7 +289,7 @@ def off_core(run: RunSummary, waits: Callable[[SampledLine], bool]) -> float:
 
 
 def without_others(off: float, together: int) -> tuple[float, float, float]:
-    """The share saved where others no longer take cores from so many threads that work on the same operators.
+    """The share saved where other programs no longer take cores from ``together`` threads of one operator.
 
     They are taken by turns: at worst a parallel region goes on only while all of them run, and those that wait spin,
     which looks like work.
@@ -297,7 +297,7 @@ def without_others(off: float, together: int) -> tuple[float, float, float]:
     return off * 0.5, off, min((1 - (1 - off) ** min(together, _MOST_AT_ONCE)) * 1.1, 0.95)
 
 
-# Of more threads some are always on a core.
+# With more threads some are always on a core.
 _MOST_AT_ONCE: Final = 3
 LEAST_OFF_CORE: Final = 0.08
 """Less time off its core is what any thread loses."""

@@ -79,7 +79,7 @@ def sliced_gradients(rank: RankCase) -> Wasted | None:
 
 
 def _picks_above(parent: NDArray[np.int64], picks: Mask, rows: NDArray[np.intp]) -> list[int]:
-    """Of some operators the backward node of a part that calls them, at a few removes; -1 where there is none."""
+    """The backward node of a part that calls each operator, within a few levels; -1 where there is none."""
     above = parent[rows].astype(np.int64)
     for _ in range(_MOST_REMOVES):
         further = (above >= 0) & ~picks[np.maximum(above, 0)]

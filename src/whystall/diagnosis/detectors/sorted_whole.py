@@ -1,8 +1,8 @@
-"""Sorts of which the first few places are read: finding these takes one pass, where a sort takes many.
+"""Sorts whose first few elements are read: finding these takes one pass, where a sort takes many.
 
-Nobody records which tensor an operator is given; the sizes tell. Between a sort and the next product or sort, whatever
-is given a tensor of the sorted size must cut the ends off it along the sorted dimension, or gather few of its elements;
-where anything else is given one, nothing is said.
+A recording does not state which tensor an operator receives; sizes identify it. Between a sort and the next product or
+sort, each operator with an argument of the sorted size must slice the ends off it along the sorted dimension, or gather
+few of its elements; if any other operator has one, there is no finding.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPARES: Final = "aten::eq"
 _FINDS: Final = frozenset({"aten::nonzero", "aten::nonzero_numpy", "aten::where", "aten::argmax"})
 _CASTS: Final = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
 _SLICE: Final = "aten::slice"
-# A search for the first few leaves so much of a sort: at least, as expected, at most.
+# The largest share that may be read: with more of it a search saves little.
 _LEFT: Final = (0.02, 0.1, 0.5)
 _LEAST_SORTED: Final = 256
 # So small a share is read at the most: of more a search for them saves little.
@@ -112,7 +112,7 @@ def _few_of(table: pl.DataFrame, shape: Shape, row: int, readers: list[int]) -> 
         name, dims, concrete = _told(table, reader)
         if name in _VIEWS:
             continue
-        if name == _INDEX and all_sizes(dims) == (shape,):  # the numbers stand in a list, whose sizes nobody records
+        if name == _INDEX and all_sizes(dims) == (shape,):  # the indices stand in a list, whose sizes are not recorded
             dims = _with_numbers(table, reader, dims)
         taken = _taken(name, dims, concrete, shape, axis)
         if taken is None:

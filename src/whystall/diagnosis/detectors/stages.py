@@ -35,7 +35,7 @@ _ENGINE: Final = "autograd::engine"
 class Stages:
     """The ranks of each stage, its replicas, from the first stage to the last; by rank its compute and that per step.
 
-    Of a job that is data or tensor parallel as well there are several pipelines, whose stages do the same.
+    A job that is data or tensor parallel as well has several pipelines, whose stages do the same.
     """
 
     ranks: tuple[tuple[int, ...], ...]
@@ -44,7 +44,7 @@ class Stages:
 
     @property
     def stage_ns(self) -> list[int]:
-        """What each stage computes in a step: its usual replica, of two the faster one."""
+        """Compute of each stage in a step: its usual replica's, the faster one's of two."""
         return [sorted(self.per_step_ns[rank] for rank in own)[(len(own) - 1) // 2] for own in self.ranks]
 
     @property
@@ -83,10 +83,11 @@ def sends_through(case: Case) -> bool:
 
 
 def turns_of(case: Case, own: list[int]) -> int:
-    """How many times in a step one stage of a pipeline on CPUs waits for the gradients of what it sent; 0: it goes on.
+    """How many times in a step one stage of a pipeline on CPUs waits for gradients of its sends; 0: it goes on.
 
-    The first stage begins by sending, all others by getting, and compute before they send. Where each of its turns is
-    as many sends and then as many gets it keeps one micro-batch on its way; a schedule that fills begins with more.
+    The first stage begins by sending, all others by receiving, and compute before they send. If each of its turns has
+    an equal number of sends and then receives, it keeps one micro-batch in flight; a schedule that fills begins with
+    more.
     """
     ranks = {rank.rank: rank for rank in case.ranks}
     turns = {one: _turns(ranks[one], collectives(case, ranks[one])) for one in own}
@@ -184,7 +185,7 @@ def pipelines(case: Case) -> list[list[int]]:
 def micro_batches(case: Case) -> int:
     """How many messages one stage sends the next in a step.
 
-    Of a group of the whole pipeline, stages in the middle send both ways: then the first and the last tell.
+    In a group of the whole pipeline, stages in the middle send both ways: then the first and the last decide.
     """
     counts = []
     for rank in case.ranks:

@@ -16,7 +16,7 @@ from whystall.replay.graph import Mask, NodeKind
 
 # A stretch of Python this long is work of its own, not the pause between two operators.
 LONG_NS: Final = 60_000
-# A stretch that is so many times as long as the longest of a usual step is an episode.
+# A stretch this many times as long as the longest of a usual step is an episode.
 _RARE: Final = 4.0
 _LEAST_RARE_NS: Final = 1_000_000
 _MINORITY: Final = 0.5
@@ -142,7 +142,7 @@ def stretches(case: Case, rank: RankCase, *, rare: bool) -> tuple[NDArray[np.int
 def recurrence(case: Case, rank: RankCase, begin: NDArray[np.int64]) -> Recurrence:
     """In how many steps of the window something happens that begins at some instants, and the steps between two.
 
-    What happens twice in a step happens in one step.
+    Two occurrences in one step count as one step.
     """
     first, last = case.window_on(rank)
     step_of = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right")

@@ -1,6 +1,6 @@
-"""Small tables of embeddings that are looked up one by one, for each column its own: one table of all rows is a call.
+"""Small embedding tables that are looked up one by one, one for each column: one table of all rows takes one call.
 
-What a table costs beside its lookup it costs as a parameter: a gradient that is taken over, and its part of an
+Beside its lookup, a table costs the same as any parameter: a gradient that is taken over, and its part of an
 optimizer's step that goes through parameters one by one.
 """
 

@@ -30,7 +30,7 @@ class Wasted:
     remedy: str
 
     def candidate(self, case: Case, rank: RankCase, cause: Cause) -> Replayed:
-        """What is told of it under a cause that has its remedy."""
+        """The candidate under a cause that has its remedy."""
         least, expected, most = self.left
         nodes = case.work_of(rank, self.operators)
         taken = case.time_of(nodes)

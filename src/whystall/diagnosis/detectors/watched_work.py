@@ -109,10 +109,10 @@ def that_nothing_reads(case: Case, cause: Cause) -> Iterator[Sampled]:
 
 
 def _at_these_lines(run: RunSummary, seen: RepeatedWork) -> float:
-    """The most that operators at some lines can be of a run: how often its thread was found there, and a tenth more.
+    """The largest possible share of operators at some lines: the samples of the run's thread there, and a tenth more.
 
-    Of the steps that were looked at some may hold what is done now and then. Where the thread was never found at the
-    line with most of it, that line goes by another name, and nothing is known.
+    Some of the examined steps may hold occasional work. If the thread was never found at the costliest line, that line
+    goes by another name, and the limit is unknown.
     """
     found: defaultdict[tuple[str, int], float] = defaultdict(float)
     for line in run.places:
@@ -177,7 +177,7 @@ def _with_backward(
     remedy: str,
     rivals: tuple[str, ...],
 ) -> Iterator[Sampled]:
-    """Forward work of which a part is for nothing, ``surely`` so much of the least, and what goes back through it."""
+    """Forward work of which a part is wasted (``surely``: share of the least estimate), and its backward pass."""
     share = seen.again_ns / seen.steps / run.mean_ns
     if share < cause.threshold("least_share"):
         return

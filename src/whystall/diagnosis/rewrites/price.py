@@ -51,7 +51,7 @@ class Price:
 
 
 def price_on(rank: RankCase) -> Price:
-    """What calls cost on a rank's device; on the processor cores of a usual machine where it used none."""
+    """Prices of calls on a rank's device; on the processor cores of a usual machine where it used none."""
     peak = rank.workings.peak
     flops = peak.peak_flops_per_s("fp32") if peak is not None else None
     moved = peak.memory_bytes_per_s if peak is not None else None

@@ -1,8 +1,8 @@
-"""Layers that work on rows after these were repeated, or before they are averaged, where few rows would do.
+"""Layers on repeated rows, or on rows that are averaged afterwards, where fewer rows would do.
 
-A linear layer gives the same for the same row, so that picking or repeating rows, or upsampling a picture, may as well
-come after it; the mean of what it gives is what it gives for the mean. Of rows that are put side by side it gives the
-sum of what its weight's columns give for each part.
+A linear layer maps equal rows to equal results, so that picking or repeating rows, or upsampling a picture, may as well
+come after it; the mean of its results is its result for the mean. Its result for concatenated rows is the sum of the
+results of its weight's columns for each part.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _layer(graph: Dataflow, node: int) -> Product | None:
 
 
 def _fewer(layer: Product, few: int, price: Price) -> float:
-    """What is left of a layer on so many rows."""
+    """The remaining share of a layer with ``few`` rows."""
     return price.product(1, few, layer.shared, layer.columns) / price.product(*layer.sizes)
 
 
@@ -145,7 +145,7 @@ def _bagged(graph: Dataflow, node: int, price: Price) -> Match | None:
     bags = TensorSpec((out.shape[0],), "int64")
     after = price.ns("aten::_embedding_bag", call.given[0], TensorSpec((prod(out.shape[:2]),), "int64"), bags)
     left = min(after / before, 1.0)
-    # A gradient that is sparse has the rows one by one, whatever added them up.
+    # A sparse gradient has the rows one by one, regardless of the sum.
     sparse = len(call.arguments) > _SPARSE and call.arguments[_SPARSE] is True
     return Match(dict.fromkeys(nodes, left), (out.shape[1], prod(out.shape[:2])), backward=not sparse)
 

@@ -153,10 +153,10 @@ def _kept_waiting(case: Case, rank: int, peers: Sequence[int], wait_ns: int, tol
 
 
 def _works_longer(case: Case, rank: int, peers: Sequence[int]) -> bool | None:
-    """Whether a rank's host or device works longer than its peers' in a step, beyond how much steps differ in that.
+    """Whether a rank's host or device works longer in a step than its peers', beyond the variation of steps.
 
-    How late it comes to its collectives says less: hosts that do not wait for each other drift apart by chance, and
-    who is behind once stays so for many collectives. ``None``: there are too few steps to tell.
+    Its lateness in collectives is weaker evidence: hosts that do not wait for each other drift apart by chance, and a
+    rank that is behind once stays so for many collectives. ``None``: there are too few steps.
     """
     compared = [one for one in case.ranks if one.rank == rank or one.rank in peers]
     if any(len(one.trace.steps) < _FEWEST_COMPARED for one in compared):
@@ -243,7 +243,7 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
         waits[one.rank] += one.wait_ns
     rank = min(waits, key=lambda one: (-waits[one], one))
     share = waits[rank] / sum(waits.values())
-    # Of a job of many groups most meet without it: what is waited for it is handed on, and most of the time.
+    # In a job of many groups most meet without it: its delay is passed on, and causes most of the waiting.
     if counts[rank] < _LATE_IN * len(long) and share < _WAITED_FOR:
         return None
     own = [one for one in long if not one.handed_on]
@@ -253,10 +253,11 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
 
 
 def _by_chance(count: int, meetings: int, ranks: int) -> float:
-    """How likely some rank comes last at least so often when each is as likely to be.
+    """The probability that some rank comes last at least ``count`` times when each is equally likely to.
 
-    It is the permutation test in which the ranks of every collective change places by themselves. How often a rank is
-    last then is known (binomial), so that no permutation need be drawn; of some rank it is at most so many times that.
+    It is the permutation test in which the ranks of every collective change places independently. The number of times
+    that a rank is last is binomial then, so that no permutation need be drawn; for any of ``ranks`` ranks the
+    probability is at most ``ranks`` times that.
     """
     last = 1 / ranks
     tail = sum(
@@ -296,9 +297,9 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 
 
 def _longer_there(slowest: RunSummary, others: list[RunSummary]) -> list[SampledLine]:
-    """The lines at which the training thread of a rank is found more often than those of its peers, by so much more.
+    """The lines at which a rank's training thread is found more often than its peers', with the excess share.
 
-    Where the peers wait for it they are found more often themselves.
+    At the lines where the peers wait for it, they are found more often themselves.
     """
     own, usual = _by_lines(slowest, others)
     more = {at: 1 - usual[at] / share for at, share in own.items() if share > usual[at]}

@@ -93,7 +93,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 def _differentiated_twice(rank: RankCase) -> bool:
     """Whether gradients of gradients are made (penalties, differential equations).
 
-    What `torch.compile` makes refuses that (AOTAutograd: "does not currently support double backward").
+    Code from `torch.compile` refuses that (AOTAutograd: "does not currently support double backward").
     """
     return bool(matching(rank.trace.operators["name"], lambda name: bool(_SECOND.search(name))).any())
 

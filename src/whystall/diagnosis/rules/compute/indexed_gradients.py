@@ -35,10 +35,10 @@ _MOST_REMOVES: Final = 3
 _MATRIX: Final = 2
 # Where index_put has the values, behind the matrix and the indices.
 _VALUES: Final = 2
-# What index_select's took of it, for ten sizes of 1 to 256 numbers a row: 0.04 to 0.44.
+# Time of index_select's relative to it, for ten sizes of 1 to 256 numbers a row: 0.04 to 0.44.
 _LEFT: Final = (0.05, 0.15, 0.4)
-# The kernels of a device that add what falls on one row, one number after another: torch's for rows of any size
-# (aten/src/ATen/native/cuda/Indexing.cu). What sorts the indices before them stays, whatever adds the rows.
+# The device kernels that add all values of one row, one number after another: torch's for rows of any size
+# (aten/src/ATen/native/cuda/Indexing.cu). The sort of the indices before them stays with any kernel.
 _ADDING: Final = "indexing_backward_kernel"
 
 
@@ -181,7 +181,7 @@ def _slow(rank: RankCase) -> dict[int, tuple[int, int]]:
 def _picked(dims: str | None) -> tuple[int, int]:
     """How many rows of a matrix gradients are added to, and the numbers in each; nothing for other indexings.
 
-    Which dimension is indexed is not recorded: sizes tell it, where what is picked is not as large as the matrix.
+    The indexed dimension is not recorded: sizes identify it, unless the picked rows are of the matrix's size.
     """
     matrix, values = _sizes(dims)
     rows = len(matrix) == _MATRIX and len(values) >= _MATRIX and values[-1] == matrix[1] and values != matrix

@@ -61,7 +61,7 @@ _Orders = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Kernels named after it, and those of operators that make a tensor contiguous.
 
-    What works on tensors of both orders reads one of them across its rows: in one order it would move its bytes.
+    An operator on tensors of both orders reads one of them across its rows: in one order it would move its bytes.
     """
     for rank in case.ranks:
         contiguous = _of_contiguous(rank)
@@ -147,7 +147,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
             method="replay: without these copies",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
-            # What reads a tensor in another order than that of memory may take longer for it.
+            # An operator that reads a tensor in another order than memory's may take longer.
             uncertainty=0.3 if convolves else 0.6,
             confidence=0.85 if convolves else 0.7,
             tier=0 if convolves else 2,
@@ -199,10 +199,10 @@ def in_trace_of_columns(case: Case) -> Iterator[Replayed]:
 
 
 def _across(rank: RankCase, copies: Mask) -> Mask:
-    """The device events of elementwise operators whose first tensor stands as what is copied, the second as the copies.
+    """Elementwise device events whose first tensor has the source's order, and the second the copies' order.
 
-    The result takes over the order of the first one, and is copied again. What is turned around for a product, and its
-    result turned back, has other sizes there, or stands in order first.
+    Their result takes over the order of the first one, and is copied again. A tensor that is transposed for a product,
+    and whose result is transposed back, has other sizes there, or is in order first.
     """
     table, nothing = rank.trace.operators, np.zeros(len(copies), np.bool_)
     if not copies.any() or not {"input_strides", "input_dims"} <= set(table.columns):

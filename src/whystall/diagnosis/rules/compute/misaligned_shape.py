@@ -62,7 +62,7 @@ def _padded(case: Case, rank: RankCase, chosen: Mask, others: Mask) -> Replayed:
     aligned = others & (flops > 0)
     expected = duration / _MISALIGNED_COST
     if aligned.any():
-        # What the other products of this run reach, by FLOPs, is what padded ones would reach.
+        # Padded products would reach the rate of the other products of this run, in FLOPs.
         rate = flops[aligned].sum() / duration[aligned].sum()
         expected = np.maximum(flops / rate, work.transfer_ns() / BANDWIDTH_REACHED)
     best = work.peak.peak_flops_per_s("bf16") if work.peak is not None else None

@@ -50,7 +50,7 @@ _REMEDIES: Final = CAUSE.remedies
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _CACHED_BYTES: Final = CAUSE.threshold("cached_bytes")
 _FASTER_CACHED: Final = CAUSE.threshold("faster_cached")
-# Of a weight; fewer where it is in half precision.
+# Bytes of a weight; fewer in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _IN_WATCHED: Final = (
@@ -196,7 +196,7 @@ def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
 
 
 def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy, int]:
-    """What is left without backward work that is for nothing, and what is said of it."""
+    """The remaining share without wasted backward work, and its description."""
     left = discarded_backward(rank)
     if goes_through_again(rank, left < 1):
         return left, AGAIN, _REMEDIES["summed"], 0
@@ -204,7 +204,7 @@ def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy
 
 
 def _recomputed(case: Case) -> Remedy:
-    """What to do about activation checkpointing, in the words of what runs the loop."""
+    """The remedy for activation checkpointing, in the words of the job's trainer."""
     patch = "TrainingArguments(gradient_checkpointing=False)" if case.facts.trainer == "transformers" else None
     return Remedy(
         text="Turn activation checkpointing off where memory allows it (gradient_checkpointing=False, "
@@ -246,7 +246,7 @@ def _with_weights(rank: RankCase, found: Products, passes: list[LongerPass]) -> 
 def _left(
     case: Case, rank: RankCase, places: NDArray[np.int64], least_ns: NDArray[np.float64], times: float
 ) -> NDArray[np.float64]:
-    """Per node the share of its time that work on one place takes, if calls and weights take so many times as long."""
+    """Remaining share of each node for work on one place, if calls and weights take ``times`` as long."""
     own = np.maximum(rank.trace.operators["self_ns"].to_numpy(), 1)
     places = np.maximum(places, 1)  # a damaged file may say that a sequence has none
     left = 1 / places if rank.on_device else np.minimum(np.maximum(1 / places, times * least_ns / own), 1.0)

@@ -117,7 +117,7 @@ def _is_loss(name: str) -> bool:
 
 
 def _has_statistics(dims: str | None, values: str | None) -> bool:
-    """Whether a call is given running statistics, and told to train all the same."""
+    """Whether a call has running statistics, and trains nevertheless."""
     try:
         return bool(parse_json(dims or "")[_RUNNING_MEAN]) and parse_json(values or "")[_TRAINING] == "True"
     except (ValueError, TypeError, IndexError, KeyError):

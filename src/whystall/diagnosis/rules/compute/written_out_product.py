@@ -119,7 +119,7 @@ def _sources(rank: RankCase) -> dict[Shape, list[Shape]]:
 
 
 def _repeated(dims: str | None, types: str | None, concrete: str | None) -> tuple[Shape, Shape] | None:
-    """What is repeated, and the size of the copies."""
+    """The size of a repeated tensor, and that of its copies."""
     source, times = (parse(dims, types, concrete) or [None, None])[:2]
     if not isinstance(source, TensorSpec) or not isinstance(times, list) or len(times) < len(source.shape):
         return None

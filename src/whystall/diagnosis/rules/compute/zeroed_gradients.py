@@ -61,7 +61,7 @@ def _filled(rank: RankCase) -> _Filled | None:
     inside = (place >= 0) & (at < end[np.maximum(place, 0)])
     inside &= table["thread"].to_numpy() == thread[np.maximum(place, 0)]
     parent = rows_of(table["parent"])
-    # What an operator does within another one is that one's.
+    # An operator inside another one belongs to that one.
     outermost = (parent < 0) | ~inside[np.maximum(parent, 0)]
     fills = inside & outermost & matching(table["name"], lambda name: bool(_FILL.match(name)))
     each = np.bincount(place[fills], minlength=len(begin))
@@ -74,10 +74,10 @@ def _filled(rank: RankCase) -> _Filled | None:
 
 
 def _added_to(rank: RankCase, begin: Times, tensors: NDArray[np.int64]) -> Mask:
-    """The additions to gradients of zeros: the first of each after it was filled, as many as were filled.
+    """The additions to gradients of zeros: the first of each after it was filled, one for each filled tensor.
 
-    Further backward passes before the next fill add to what is no zero. How many tensors a fill of all at once had
-    is not known: none of the additions after it is counted.
+    Further backward passes before the next fill add to nonzero gradients. A fill of all tensors at once has an unknown
+    number of tensors: no addition after it counts.
     """
     table = rank.trace.operators
     parent = rows_of(table["parent"])

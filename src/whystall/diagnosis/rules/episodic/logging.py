@@ -95,7 +95,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 
 
 def _read_in_trace(case: Case, rank: int) -> float:
-    """The share of a step in statistics that a rank's trace shows: they tell more than the lines that write them."""
+    """The share of a step in statistics in a rank's trace: more complete than the lines that write them."""
     found = [one.attributed_ns for one in in_trace_of_a_cpu(case) if rank in one.ranks]
     return max(found, default=0) / max(case.step_ns, 1)
 

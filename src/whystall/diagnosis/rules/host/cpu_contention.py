@@ -90,13 +90,13 @@ def contentions(case: Case) -> list[Contention]:
 
 
 def shared_machine(case: Case) -> str:
-    """What other programs cost the worst rank, in sentences; empty where they cost nothing."""
+    """The cost of other programs on the worst rank, in sentences; empty where there is none."""
     others = [one for one in contentions(case) if not one.own]
     return str(max(others, key=lambda one: one.off)) if others else ""
 
 
 def in_samples(case: Case) -> Iterator[Sampled | Standing]:
-    """Ranks that lack cores. What other programs on a shared machine cost is only a note."""
+    """Ranks that lack cores. The cost of other programs on a shared machine is only a note."""
     cores, threads = case.facts.cores_here or case.facts.cores, case.facts.threads
     ranks = case.facts.ranks_here or case.facts.processes
     for one in contentions(case):
@@ -168,8 +168,8 @@ def _without_contention(
 ) -> tuple[float, float, float]:
     """The share saved without contention. Threads that wait for each other spin: their work is not known.
 
-    At least the job's threads, which get as much as the one that was watched, have all cores for themselves, and need
-    not be waited for at the end of every parallel region; at most nothing but that one's own time stays.
+    At least, the job's threads, each with the time of the one that was watched, have all cores for themselves, and none
+    waits for them at the end of a parallel region; at most only that one's own time stays.
     """
     if not crowded:
         return without_others(off_cpu, min(threads, cores))

@@ -123,7 +123,7 @@ def _by_blocks(case: Case, found: dict[int, _Hooks]) -> Replayed:
 
 
 def _shared(case: Case, hooks: Mask, left: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same with what ranks share of a gather: as much is left of it as on the rank that spares least."""
+    """The same for a gather that ranks share: the remaining share is that of the rank that saves least."""
     met = np.flatnonzero(hooks & (case.transfer_of >= 0))
     transfers = case.transfer_of[met]
     out = left.copy()

@@ -67,8 +67,8 @@ def _handed_over(waits: InputWaits) -> Sampled:
 def row_by_row(case: Case) -> Iterator[Sampled]:
     """Stack samples that found the training thread taking rows out of tensors, one at a time, and stacking them.
 
-    That is a TensorDataset without workers. Of a dataset of the user's, whose functions are found, it is not known
-    whether it could give several rows at a time.
+    That is a TensorDataset without workers. For the user's own dataset, whose functions are found, it is unknown
+    whether it could return several rows at a time.
     """
     for waits in input_waits(case):
         lines = lines_where(waits.run, lambda line: line.part == "input")

@@ -44,7 +44,7 @@ def in_samples(case: Case) -> Iterator[Standing | Sampled]:
                 evidence.size("where it began", rise.start_bytes),
             )
             if rise.first_step_ns is not None and rise.mean_step_ns is not None:
-                # Of the steps that all else is told of, which may be others: those of the latest window's pace.
+                # Relative to the run's usual steps, which may be others: those of the latest window's pace.
                 share = 1 - rise.first_step_ns / max(min(rise.mean_step_ns, run.mean_ns), 1)
                 if share >= _LEAST_SHARE:
                     yield _longer(run, rise.first_step_ns, rise.mean_step_ns, share, facts)

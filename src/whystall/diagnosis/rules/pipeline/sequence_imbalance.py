@@ -27,7 +27,7 @@ _UNEQUAL: Final = CAUSE.threshold("unequal")
 _TOGETHER: Final = CAUSE.threshold("together")
 _REST_ALIKE: Final = CAUSE.threshold("rest_alike")
 _FEWEST: Final = int(CAUSE.threshold("fewest"))
-# Where no operator is linked (in a compiled or captured graph) the kernel's name tells which pass it is of.
+# If no operator is linked (in a compiled or captured graph) the kernel's name shows its pass.
 _OF_BACKWARD: Final = re.compile(r"bwd|backward|bprop|cutlassB|_d(q|k|v|kv)(_|$)", re.IGNORECASE)
 _REST, _FORWARD, _BACKWARD = range(3)
 _ATTENTION: Final = "attention"
@@ -43,7 +43,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     sums = table.pivot("part", index=["rank", "step"], values="ns", aggregate_function="sum").drop_nulls()
     if len(sums) - sums["rank"].n_unique() < _FEWEST:
         return
-    # What a rank's steps have in common (its device, its share of the layers) is no matter of its inputs.
+    # A common factor of a rank's steps (its device, its share of the layers) does not come from its inputs.
     own = sums.select(*(pl.col(str(part)) / pl.col(str(part)).mean().over("rank") - 1 for part in range(3))).to_numpy()
     rest, forward, backward = own.T
     attention = table.filter(pl.col("part") != _REST)
