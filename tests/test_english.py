@@ -9,7 +9,19 @@ from tests import english
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "whystall"
-PLAIN_ROOMS = ("analysis", "cost", "diagnosis", "fleet", "memory", "model", "replay", "report", "run_folder", "trace")
+PLAIN_ROOMS = (
+    "analysis",
+    "cost",
+    "diagnosis",
+    "fleet",
+    "live",
+    "memory",
+    "model",
+    "replay",
+    "report",
+    "run_folder",
+    "trace",
+)
 """Rooms whose docstrings and comments were rewritten; the others follow."""
 LONGEST_HOW_TO = 120
 """Lines of a how-to page: what to type, what you get, what it costs, what to do when it fails."""
