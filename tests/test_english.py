@@ -22,6 +22,7 @@ PLAIN_ROOMS = (
     "report",
     "run_folder",
     "trace",
+    "verify",
 )
 """Rooms whose docstrings and comments were rewritten; the others follow."""
 LONGEST_HOW_TO = 120
