@@ -18,6 +18,7 @@ PLAIN_ROOMS = (
     "live",
     "memory",
     "model",
+    "probe",
     "replay",
     "report",
     "run_folder",
