@@ -18,11 +18,11 @@ from whystall.run_folder.layout import RUN_JSON, rank_files
 
 SCHEMA: Final = "whystall.run/1"
 LEAST_ACTIVE: Final = 3
-"""Fewest steps that a window records by default, ..."""
+"""Fewest steps that a window records by default."""
 MOST_ACTIVE: Final = 8
-"""... and so many at most: of a short job enough are to be left for the samples, which are not taken meanwhile."""
+"""Most steps of one: a short job must leave enough for the samples, which are not taken meanwhile."""
 MOST_OF_ROUNDS: Final = 35
-"""... and where steps come in rounds: one that gathers what several learn from."""
+"""Most steps of one where steps come in rounds: one gathers experience that several learn from."""
 _LARGEST_BYTES: Final = 16 << 20
 MOST_SPARSE: Final = 16
 MOST_WINDOW_PLACES: Final = 100
