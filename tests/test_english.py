@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "whystall"
 PLAIN_ROOMS = (
     "analysis",
+    "capture",
     "cli",
     "cost",
     "deepspeed",
