@@ -351,7 +351,7 @@ class Session:
         return not self._closed and (self._recording.running or self._stepless.running)
 
     def part_of_step(self, at_ns: int) -> str | None:
-        """The stepping thread's part of the step a moment ago; ``None`` in the first steps and in windows."""
+        """The stepping thread's part of the step a moment ago; ``None`` in the first steps, in windows and in looks."""
         if self._closed or self.steps <= _UNSTEADY_STEPS or self._recording.running or self._repeats.looking:
             return None
         return self._sampler.parts.at(at_ns)
