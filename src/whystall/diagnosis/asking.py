@@ -1,6 +1,6 @@
 """Asking the rules.
 
-Which signals a case has, what each rule's finders propose with them, and which causes stay unjudged.
+It determines the signals of a case, the candidates of each rule's finders, and the causes that stay unjudged.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _concerns(missing: Sequence[Signal], have: frozenset[Signal]) -> bool:
 
 
 def available(case: Case) -> frozenset[Signal]:
-    """The signals that a case has. A trace of which nothing can be replayed is none."""
+    """The signals that a case has. A trace without anything to replay is none."""
     found: set[Signal] = {"samples"} if case.runs else set()
     # Where a trace shows launches, there was a device whose events were lost.
     if not any(rank.on_device or rank.analysis.signals.get("launch_calls") for rank in case.ranks):

@@ -29,7 +29,7 @@ _FIRST: Final = np.iinfo(np.int64).min
 _NEVER: Final = np.iinfo(np.int64).max
 _EXCHANGES: Final = frozenset({"all_to_all", "all_to_all_v"})
 _TO_EXPERTS: Final = frozenset({"combine", "dispatch", "dispatch_layout", "notify"})
-"""DeepEP's: tokens go to experts, and what these make of them comes back."""
+"""DeepEP's: tokens go to experts, and their results come back."""
 _SUMS: Final = frozenset({"all_reduce", "reduce_scatter"})
 
 
@@ -42,7 +42,7 @@ class _Key(NamedTuple):
 
 
 def blocking(case: Case) -> list[Blocking]:
-    """A row for each kind of collective of a dimension, and one for a dimension with several; what blocks most first.
+    """A row for each kind of collective of a dimension, and one for a dimension with several; the largest delay first.
 
     Empty where nothing was replayed or no collective takes time that counts.
     """
@@ -136,7 +136,7 @@ def _before_backward(rank: RankCase, at: NDArray[np.int64]) -> NDArray[np.bool_]
     backward = np.sort(rank.trace.operators["ts_ns"].to_numpy()[rank.backward])
     steps = np.concatenate([[_FIRST], np.sort(rank.trace.steps["ts_ns"].to_numpy()), [_NEVER]])
     step = np.searchsorted(steps, at, side="right") - 1
-    # The first backward operator from the step's begin on; with none before the next step it says nothing.
+    # The first backward operator from the step's begin on; without one before the next step it is no evidence.
     first = np.append(backward, _NEVER)[np.searchsorted(backward, steps[step])]
     found: NDArray[np.bool_] = (at < first) & (first < steps[step + 1])
     return found

@@ -1,4 +1,4 @@
-"""Limits of a gain that are known without the replay: what a remedy leaves on a device still takes its time.
+"""Limits of a gain that are known without the replay: work that a remedy leaves on a device still takes its time.
 
 A gain that leaves the device's work as it is is at most window / busy of the same window, one of communication at most
 window / compute. A candidate that claims more is an error of ours: it is reported as a failure and left out.

@@ -89,20 +89,21 @@ class Standing(Candidate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Valued(Candidate):
-    """A cause whose removal makes the step shorter: what `Replayed` and `Sampled` have in common."""
+    """A cause whose removal makes the step shorter: the common part of `Replayed` and `Sampled`."""
 
     removal: Change | None = None
     """The graph as the remedy would leave it; ``None`` where only samples know the cause."""
     tier: int = 0
-    """A general cause (1, 2, ...) explains what more specific ones leave; it ranks by what it adds to them."""
+    """A general cause (1, 2, ...) explains the time that more specific ones leave; it ranks by the gain that it adds.
+    """
     least_share: float = 0.0
-    """The share of a step from which it is named, where that is more than what others are named from."""
+    """The share of a step from which it is named, if larger than the general limit."""
     if_hidden: str | None = None
     """The sentence for a large cause whose removal gains nothing; ``None``: no sentence."""
     symptom_of: tuple[str, ...] = ()
-    """Families of causes of which it is but the symptom where one of them is at work on the same rank alone."""
+    """Families of causes that have it as a symptom where one of them is at work on the same rank alone."""
     holds_back: bool = False
-    """It keeps the host from running ahead: what else the host does may cost time only because of it."""
+    """It keeps the host from running ahead: other host work may cost time only because of it."""
     nameless: bool = False
     """An unidentified cost: ``if_hidden`` describes it, and other causes count by the gain that they add."""
 
@@ -123,7 +124,7 @@ class Valued(Candidate):
         return case.fidelity.share
 
     def certainty(self, case: Case) -> float:
-        """How likely it is the cause: what its rule is sure of, as far as the graph explains the recording."""
+        """The likelihood that it is the cause: its rule's confidence, as far as the graph explains the recording."""
         return self.confidence * self.explained(case)
 
     def weigh(self, case: Case, removed: Change | None) -> Weighed:
@@ -131,7 +132,7 @@ class Valued(Candidate):
         raise NotImplementedError
 
     def united(self, case: Case, others: list[Self]) -> Self:
-        """One candidate of the same cause on several ranks, of which this one costs most."""
+        """One candidate for the same cause on several ranks; this one has the largest cost."""
         raise NotImplementedError
 
 
@@ -150,14 +151,14 @@ class Replayed(Valued):
     largest_share: float = 1.0
     """Its share of the step in samples of the whole run: an upper limit of its gain."""
     recurrence: Recurrence | None = None
-    """For what does not happen in every step."""
+    """Set for causes that do not occur in every step."""
 
     def per(self, case: Case) -> Per:
         """A step, if the recording has steps."""
         return case.per
 
     def noise(self, case: Case) -> float:
-        """That of the steps as they were recorded, or of what the remedy leaves of them."""
+        """The noise of the steps as recorded, or of their rest after the remedy."""
         return case.noise if self.removal is None else min(case.noise, case.noise_after(self.removal))
 
     def span_ns(self, case: Case) -> int:
@@ -165,14 +166,14 @@ class Replayed(Valued):
         return case.step_ns
 
     def certainty(self, case: Case) -> float:
-        """As judged by others: of what rules state with 70 % and more about devices, half of the doubt was too much."""
+        """Calibrated: for confidences of 70 % and more about devices, half of the doubt was too much."""
         doubt = 1 - self.confidence
         if doubt <= _JUDGED_DOUBT and any(rank.on_device for rank in case.ranks):
             doubt *= _OF_DOUBT
         return (1 - doubt) * self.explained(case)
 
     def weigh(self, case: Case, removed: Change | None) -> Weighed:
-        """Its gain by replay, with what the replay and the remedy are uncertain by on both sides."""
+        """Its gain by replay, with the uncertainty of the replay and the remedy on both sides."""
         before = max(case.window_ns, 1)
         again = self.recurrence
         weight, spread = (again.weight(case.steps), again.spread) if again is not None else (1.0, 0.0)
@@ -205,9 +206,9 @@ class Replayed(Valued):
         return min(max(added, 0.0), self.largest_share)
 
     def united(self, case: Case, others: list[Replayed]) -> Replayed:
-        """Ranks wait for each other: the cause is removed on all of them at once, or on those that hold the others up.
+        """Ranks wait for each other: the cause is removed on all of them at once, or on those that delay the others.
 
-        The general ones (``tier``) take what they cost from symptoms, which ranks have of each other.
+        The general ones (``tier``) get their cost from symptoms, which ranks have of each other.
         """
         every = self._removed_on(case, others)
         guilty = [one for one in others if one.attributed_ns >= _GUILTY * self.attributed_ns]
@@ -246,7 +247,7 @@ class Sampled(Valued):
         return self.step_ns or case.step_ns
 
     def noise(self, case: Case) -> float:
-        """None of a recording's few steps: what is uncertain of the whole run is in ``saved`` already."""
+        """No noise of a recording's few steps: ``saved`` includes the uncertainty of the whole run already."""
         return 0.0 if self.step_ns is not None else case.noise
 
     def explained(self, case: Case) -> float:
@@ -294,15 +295,15 @@ _Kind = TypeVar("_Kind", bound=Valued)
 
 
 OF_ONE_RANK: Final = ("host.", "input.", "episodic.", "memory.", "device.")
-"""Families of causes that lie in what one rank does, and not in what ranks do together or all alike."""
+"""Families of causes that lie in one rank's own work, not in work of all ranks together or alike."""
 _GUILTY: Final = 0.5
-"""Ranks on which a cause costs less than this share of what it costs one of them wait for that one."""
+"""Ranks with less than this share of the largest cost wait for the rank that has it."""
 _MOST: Final = 0.5
-"""A cause is that of some ranks alone if mending it there saves more than this share of what mending it on all does."""
+"""A cause is that of some ranks alone if fixing it there saves more than this share of the saving on all."""
 _SURELY_LEFT: Final = 0.7
 """The certain part of the gain that the other ranks' own work allows: that work is sampled."""
 _AT_WORK: Final = 0.1
-"""A rank is named with a cause if it costs it this share of what it costs the rank that it costs most."""
+"""A rank is named with a cause from this share of the largest cost on."""
 
 
 def _unrecorded(case: Case, change: Change | None, saved: float) -> float:

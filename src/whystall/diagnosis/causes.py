@@ -17,7 +17,7 @@ Statistic = Literal["mean", "median"]
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
-    """A number that a rule decides by, what it is of, and where it comes from."""
+    """A number that a rule decides by, with its unit and its source."""
 
     value: float
     is_: str = msgspec.field(name="is")
@@ -25,7 +25,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause's entry: what it is, how it is measured, what to do, how to see that it worked."""
+    """A cause's entry: its meaning, its measurement, its remedy, and its proof."""
 
     id: str
     title: str

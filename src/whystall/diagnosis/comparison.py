@@ -82,9 +82,9 @@ def compare_reports(
     names: tuple[str, str],
     again: Sequence[tuple[Recorded, Recorded]] = (),
 ) -> Comparison:
-    """The comparison of two reports; ``names`` are what they are called.
+    """The comparison of two reports; ``names`` are their names.
 
-    ``again`` are further pairs of runs of the same two: what is noise is then measured. Tables are of the first pair.
+    ``again`` are further pairs of runs of the same two, which measure the noise. Tables are of the first pair.
     """
     pairs = [(base, candidate), *again]
     sides = _Sides([run_steps(one) for one, _ in pairs], [run_steps(other) for _, other in pairs])
@@ -146,7 +146,7 @@ def _compared(
     known: Sequence[Comparability],
     sways: tuple[float, float],
 ) -> Comparison:
-    """The comparison of two reports by the lengths of their runs' steps; ``sways`` is what runs of each differ by."""
+    """The comparison of two reports by the lengths of their runs' steps; ``sways`` is the spread of runs of each."""
     statistic = _deciding(base, candidate)
     before, after = side(names[0], sides.before, statistic), side(names[1], sides.after, statistic)
     reasons = list(dict.fromkeys(reason for one in known for reason in one.reasons))
@@ -218,7 +218,7 @@ def _warnings(base: Recorded, candidate: Recorded, before: Side, after: Side) ->
 
 
 def _not_comparable(comparison: Comparison) -> str:
-    """Why times do not compare, and what counts say."""
+    """Why times are not comparable, and the changes of counts."""
     text = f"Times are not comparable: {'; '.join(comparison.incomparable)}. "
     if not comparison.counts:
         return f"{text}No counts are known of both."
@@ -274,7 +274,7 @@ def _what_is_needed(comparison: Comparison) -> str:
 
 
 def _are_strangers(comparison: Comparison) -> bool:
-    """Whether both sides list what ran, and nothing by the same name."""
+    """Whether both sides have operators, kernels or modules, and none by the same name."""
     rows = [*comparison.operators, *comparison.kernels, *comparison.modules]
     in_base = {row.name for row in rows if row.base_ns is not None}
     in_candidate = {row.name for row in rows if row.candidate_ns is not None}

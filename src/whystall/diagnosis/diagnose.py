@@ -69,8 +69,8 @@ def diagnose_run(
 ) -> tuple[Verdict, Diagnosis]:
     """The verdict and the findings on the traces of a run (one per rank) and the steps that samples measured.
 
-    ``more_rules`` are asked after the rules that ship with whystall. ``others`` are further ranks, whose traces are
-    not at hand: the verdict knows their ledgers.
+    ``more_rules`` are asked after the rules that ship with whystall. ``others`` are further ranks without traces: the
+    verdict knows their ledgers.
     """
     devices: list[Device] = [*(device for analysis in analyses for device in analysis.devices), *others.devices]
     # A truncated file lacks an unknown part: device events come last, and steps without them look idle.

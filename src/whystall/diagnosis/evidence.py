@@ -1,4 +1,4 @@
-"""Evidence in the words of a finding: what was measured, how much of it, and per what."""
+"""Evidence in the words of a finding: the quantity, its amount, and its unit."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ CHANGES: Final = {
     "logging": "logging silent",
     "threads": "another number of threads",
 }
-# Causes of which an experiment takes away the ground: by family, or by id.
+# Causes that an experiment tests: by family, or by id.
 _SPEAKS_OF: Final = {
     "input": ("input.",),
     "gc": ("host.gc",),
@@ -45,7 +45,7 @@ _SAME: Final = {
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
-    """One experiment and its outcome; without a step it failed, and ``tells`` says why.
+    """One experiment and its outcome; without a step it failed, and ``tells`` is the reason.
 
     ``step_ns`` is the mean steady step with the change, ``base_step_ns`` without it, measured in runs of the same
     length; ``noise`` is the share by which two runs without any change differed.
@@ -89,7 +89,7 @@ def outcome(
 
 
 def needed(findings: Sequence[Finding]) -> list[str]:
-    """The experiments that bear on what was found, or on a cause that was considered beside it."""
+    """The experiments that test a finding, or a cause that was considered beside it."""
     open_causes = [
         cause for one in findings if one.severity != "info" for cause in (one.id, *(rival.id for rival in one.rejected))
     ]

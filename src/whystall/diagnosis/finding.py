@@ -25,7 +25,7 @@ class Gain(_Result):
     ceiling: float
     method: str
     step_ns: int | None = None
-    """The length of what the speed-ups are of: as recorded, or as samples measured it."""
+    """The length that the speed-ups relate to: as recorded, or as measured by samples."""
     of: Per = "step"
 
 
@@ -91,7 +91,8 @@ class Scope(_Result):
 class InStep(_Result):
     """Where in a step a cause is at work: the step that the timeline of a device draws.
 
-    ``marks`` are begin and length, in ns from the step's begin, of what the remedy would change, in order and apart.
+    ``marks`` are begin and length, in ns from the step's begin, of the time that the remedy would change, in order and
+    apart.
     """
 
     rank: int
@@ -120,7 +121,7 @@ class Finding(_Result):
     could_be: list[str] = []
     """Causes that it cannot be separated from while these signals are missing."""
     because: str | None = None
-    """The finding that it follows from: of one chain only that one, the root, carries the gain and the remedy."""
+    """The finding that it follows from: only the root of a chain carries the gain and the remedy."""
     code_explains: float | None = None
     """The share of the cause's time that the heaviest lines explain: below a half, ``code`` names none of them.
 
@@ -131,7 +132,7 @@ class Finding(_Result):
 
     @property
     def shown(self) -> bool:
-        """Whether it says where in a recording it is to be seen."""
+        """Whether it points to a place in a recording."""
         return self.in_step is not None or any(one.events for one in self.evidence)
 
 
@@ -176,7 +177,7 @@ class Blocking(_Result):
 
 
 class Diagnosis(_Result):
-    """Everything that rules say of a run.
+    """The rules' results for a run.
 
     ``fidelity`` is the share of the replayed time that the dependency graph explains, ``noise`` the uncertainty of the
     mean step as a share of it.
@@ -204,4 +205,4 @@ class Verdict(_Result):
     step_ns: int | None = None
     """The length of a step, which gains are of; ``None``: not known."""
     basis: str = ""
-    """Where the time goes, as measured: what stands behind the sentence."""
+    """The measured parts of the time: the basis of the sentence."""

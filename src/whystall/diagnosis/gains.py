@@ -9,10 +9,10 @@ from whystall.diagnosis.finding import Severity
 from whystall.replay.graph import Change
 
 MOST_SAVED: Final = 0.9999
-"""No more of a step is ever said to go away."""
+"""Largest share of a step that may go away."""
 
 MODEL_ERROR: Final = 0.02
-"""Gains of causes that were known came within this share of what their removal brought (docs, "Accuracy")."""
+"""Gains of known causes came within this share of the real gain of their removal (docs, "Accuracy")."""
 
 REMOVED_ERROR: Final = 0.1
 """A removal may bring this much more than replayed, beside `MODEL_ERROR`: some dependencies are guessed from times, and

@@ -1,4 +1,4 @@
-"""Where in a step a cause is at work: what its remedy would change, in the step that its rank's timeline draws."""
+"""Where in a step a cause is at work: the time that its remedy would change, in the step of its rank's timeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whystall.diagnosis.finding import InStep
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, Graph, Mask
 
-# A picture is some hundreds of points wide: what lies closer than one of them is drawn as one.
+# A picture is some hundreds of points wide: closer marks are drawn as one.
 _POINTS: Final = 400
 _MOST_MARKS: Final = 120
 # The part of a step's ledger that holds the time of a sampled cause.
@@ -66,7 +66,7 @@ def _part_of(cause: str) -> str | None:
 
 
 def _in_ledger(rank: RankCase, timeline: Timeline, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Begin and end of what the ledger of the step that is drawn has in a part."""
+    """Begin and end of a part in the ledger of the drawn step."""
     begin = rank.analysis.origin_ns + timeline.start_ns
     spans = ledger_spans(rank.trace, timeline.device, (begin, begin + timeline.window_ns))
     own = spans.filter(spans["part"] == part)
@@ -75,7 +75,7 @@ def _in_ledger(rank: RankCase, timeline: Timeline, part: str) -> tuple[NDArray[n
 
 
 def _changed(graph: Graph, change: Change) -> Mask:
-    """The nodes that are shorter, or begin earlier after what they wait for, under a change."""
+    """The nodes that are shorter, or begin earlier after their dependencies, under a change."""
     out = np.zeros(len(graph.start), np.bool_)
     if change.duration is not None:
         out |= change.duration < graph.duration

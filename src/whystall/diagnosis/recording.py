@@ -28,7 +28,7 @@ _ONE_ON_CPU_NS: Final = 5_000
 _OTHER_STEPS: Final = 2.5
 _WAITS: Final = (HostState.SYNC, HostState.INPUT, HostState.COMMUNICATION)
 _LEAST_LEFT: Final = 0.2
-"""No call takes the host less than this share of what it took while it was recorded."""
+"""Minimum share of a call's recorded host time that remains without recording."""
 _NEAR: Final = 0.01
 _HALVINGS: Final = 14
 USUAL_NS: Final = 2_000
@@ -46,7 +46,7 @@ class Lengthened:
 
     @property
     def ratio(self) -> float:
-        """How many times as long recording makes a step."""
+        """The ratio of a step with recording to one without."""
         return self.recorded_ns / max(self.usual_ns, self.recorded_ns - self.most_ns, 1)
 
 
@@ -70,9 +70,9 @@ def lengthened(run: RunSummary, rank: RankCase) -> Lengthened | None:
 
 
 def lengthening(runs: Sequence[RunSummary], ranks: Sequence[RankCase]) -> float | None:
-    """How many times as long recording made the steps of a job of accelerators alone; ``None`` where that is not known.
+    """The ratio by which recording lengthened the steps of a job with accelerators only; ``None`` where unknown.
 
-    It is 1 where no more than some ranks show it: others that they wait for do not.
+    It is 1 where only some ranks show it: others that they wait for do not.
     """
     by_rank = {run.rank: run for run in runs}
     if not ranks or not all(one.on_device and one.rank in by_rank for one in ranks):
@@ -116,7 +116,7 @@ def as_unrecorded(graph: Graph, startup: Mask, ratio: float) -> NDArray[np.float
 
     recorded = length(0.0)
     least = max(recorded * ratio, length(_LONGEST_NS) * (1 + _NEAR))
-    # A step is no shorter than what its host does.
+    # A step takes at least as long as its host's work.
     of_host = max(min(on_host(0.0), recorded) * ratio, on_host(_LONGEST_NS) * (1 + _NEAR))
     hides = _cost(length, recorded * ratio * (1 - _NEAR), USUAL_NS)
     return cheaper(graph, startup, max(_cost(length, least), _cost(on_host, of_host), hides))

@@ -63,7 +63,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunLength(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a step of one of several runs of a job was."""
+    """The length of a step in one of several runs of a job."""
 
     steps: Annotated[int, msgspec.Meta(gt=0)]
     measured_by: MeasuredBy
@@ -73,7 +73,7 @@ class RunLength(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A step's length by one statistic, and its standard error as a share; ``None`` of too few steps."""
+    """A step's length by one statistic, and its standard error as a share; ``None`` for too few steps."""
 
     ns: float
     error: float | None
@@ -121,7 +121,7 @@ def run_steps(report: Stepped) -> RunSteps | None:
         mean = sum(run.total_ns for run in runs) / count
         median = float(np.median([run.median_ns for run in runs]))
         errors = [_errors(run) for run in runs]
-        # Ranks wait for each other: what makes one of them late makes all late.
+        # Ranks wait for each other: a delay of one of them delays all.
         known = {
             "mean": max((one for one, _ in errors if one is not None), default=None),
             "median": max((one for _, one in errors if one is not None), default=None),
@@ -145,9 +145,9 @@ def baseline_steps(runs: Sequence[RunLength], noises: Mapping[Statistic, RunNois
 
 
 def against_baseline(candidates: Sequence[Stepped], base: Stepped, noise: RunNoise) -> RunSteps | None:
-    """The steps of what is compared with a baseline: runs that differ as the baseline's do.
+    """The steps of the runs compared with a baseline: they vary as the baseline's do.
 
-    Other programs that the baseline's runs did not have beside them make them differ by more.
+    Other programs that the baseline's runs did not have beside them increase the variation.
     """
     found = [one for one in map(run_steps, candidates) if one is not None]
     if len(found) != len(candidates):

@@ -1,4 +1,4 @@
-"""From weighed candidates to findings: what fires, what takes time without a name, and what is large but hidden."""
+"""Turns weighed candidates into findings: firing ones, unnamed costs, and large but hidden ones."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved
 from whystall.diagnosis.where import made_at
 from whystall.replay.graph import Change
 
-# A saving that exceeds what was spent by no more than this share of it is the same amount.
+# A saving that exceeds the time spent by at most this share of it is the same amount.
 _ROUNDED: Final = 0.05
 # A cause shown although its removal gains nothing must be at least this share of the step.
 _LARGE: Final = 0.2
-# Others that are off their cores for this share of what a cause takes wait for the rank that it is on.
+# Others that are off their cores for this share of a cause's time wait for its rank.
 _WAITED: Final = 0.5
 # A line that explains this share of a cause is the one to change.
 _MOST_OF_IT: Final = 0.5
@@ -49,7 +49,7 @@ class Teller:
     """Those of the job that remedies are chosen by (`whystall.diagnosis.circumstances`)."""
 
     def findings(self, weighed: Verdicts, standing: Sequence[Standing]) -> list[Finding]:
-        """The findings, the most valuable first; what is hidden comes last."""
+        """The findings, the most valuable first; hidden costs come last."""
         unrecorded = _unrecorded(self.case) if weighed.firing else None
         out = [self._fired(one, weighed, unrecorded) for one in weighed.firing]
         out += [self._follows_from(late, root) for late, root in weighed.follows]
@@ -91,7 +91,7 @@ class Teller:
         )
 
     def _beyond(self, one: Weighed, per: Per) -> list[Evidence]:
-        """Why more is saved than is spent in it: what waits for it is over sooner as well."""
+        """Why the saving exceeds the time spent in it: its dependants end sooner as well."""
         candidate = one.candidate
         saved = round(self._step_ns(candidate) * one.expected)
         more = saved - candidate.attributed_ns
@@ -107,7 +107,7 @@ class Teller:
         return self.case.told_step_ns(candidate.ranks[0] if candidate.ranks else None)
 
     def _remedy(self, cause: Cause, candidate: Candidate) -> Remedy:
-        """The candidate's own, or the cause's, as one applies it to what runs the loop."""
+        """The candidate's own remedy, or the cause's, in the words of the job's trainer."""
         remedy = candidate.remedy or fitting(cause, self.circumstances)
         return in_words_of(self.case.facts.trainer, cause.id, remedy)
 
@@ -120,7 +120,7 @@ class Teller:
         )
 
     def _title(self, candidate: Valued) -> str:
-        """The cause's, with what is known of this case, and the rank if it is one of several."""
+        """The cause's title, with the details of this case, and the rank if it is one of several."""
         told = filter(None, [candidate.detail, _where(self.case, candidate)])
         return ": ".join(filter(None, [self.causes[candidate.cause].title, "; ".join(told)]))
 
@@ -249,7 +249,7 @@ def perhaps_words(title: str, saved: str, unsure: str) -> str:
 
 
 def _where(case: Case, candidate: Valued) -> str:
-    """The rank of several that a cause is at work on alone, and that the others wait for it where they were seen to."""
+    """The only rank that a cause is at work on, and that the others wait for it where they were seen to."""
     if len(candidate.ranks) != 1 or not candidate.cause.startswith(OF_ONE_RANK):
         return ""
     [rank] = candidate.ranks
@@ -272,9 +272,9 @@ def _of_one_line(case: Case, one: Weighed) -> float:
 
 
 def _as_remembered(case: Case, one: Weighed) -> tuple[float, float, list[Evidence]]:
-    """The floor and the ceiling, as wide as what such remedies brought on this machine, and the fact that they are.
+    """The floor and the ceiling, widened to the gains of such remedies on this machine, and the fact that they are.
 
-    It fires by its own floor: what was tried before takes no finding away.
+    It fires by its own floor: earlier trials remove no finding.
     """
     brought = case.facts.remedies.get(one.candidate.cause)
     if brought is None:
@@ -358,7 +358,7 @@ def _changed(command: str) -> str:
 
 
 def _rejected(one: Weighed, quiet: Sequence[Weighed], per: Per) -> list[Rejected]:
-    """The rivals that do not fire, each once: for what it is worth where it is worth most."""
+    """The rivals that do not fire, each once, with its largest value."""
     rivals = [other for other in quiet if other.candidate.cause in one.candidate.rivals]
     most = {other.candidate.cause: other for other in sorted(rivals, key=lambda other: other.expected)}
     return [

@@ -39,7 +39,7 @@ def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
 
 
 def not_overruled(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates without those that rest on a recording which says too little; samples of the whole run stay."""
+    """The candidates without those from a recording with too little evidence; samples of the whole run stay."""
     silent = {rank for one in candidates if one.overrules for rank in one.ranks}
     return [one for one in candidates if one.overrules or not (_is_replayed(one) and silent.intersection(one.ranks))]
 
@@ -49,15 +49,15 @@ def _is_replayed(one: Candidate) -> bool:
 
 
 def once(candidates: Sequence[Standing]) -> list[Standing]:
-    """The first of each cause and rank: one that a trace shows comes before what samples say of it."""
+    """The first of each cause and rank: one from a trace comes before one from samples."""
     first = {(one.cause, *one.ranks): one for one in reversed(candidates)}
     return [one for one in candidates if first[one.cause, *one.ranks] is one]
 
 
 def merged(weighed: Sequence[Weighed]) -> list[Weighed]:
-    """One of each cause and rank: what samples measured over the whole run goes before what was replayed of a part.
+    """One of each cause and rank: measurements over the whole run go before replays of a part.
 
-    The evidence of both is kept; that of recorded steps says so.
+    The evidence of both is kept; that of recorded steps is marked.
     """
     out: list[Weighed] = []
     for one in weighed:

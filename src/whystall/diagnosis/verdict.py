@@ -1,7 +1,6 @@
-"""The verdict: the most valuable finding in a sentence, and what the device did.
+"""The verdict: the most valuable finding in a sentence, and the device's activity.
 
-Without a finding it states measured shares of time, and says of a run in which nothing is worth removing that it is
-healthy.
+Without a finding it states measured shares of time, and calls a run healthy in which nothing is worth removing.
 """
 
 from __future__ import annotations
@@ -121,12 +120,12 @@ def finding_verdict(
     longer: float = 1.0,
     shared: str = "",
 ) -> Verdict:
-    """The verdict with the cause that is worth most.
+    """The verdict with the most valuable cause.
 
-    ``measured`` is what the ledger of ``devices`` or the samples say, ``least`` the share of a step from which a cause
-    was named, ``far`` the kernels that are farthest from what the device could do, ``hot`` the operators that take most
-    of the time, ``gap`` the device's longest idle stretch, ``longer`` how many times as long recording made the steps,
-    ``shared`` what other programs cost.
+    ``measured`` is the verdict of the ledger of ``devices`` or of the samples, ``least`` the share of a step from which
+    a cause was named, ``far`` the kernels that are farthest from the device's limit, ``hot`` the operators that take
+    most of the time, ``gap`` the device's longest idle stretch, ``longer`` the factor by which recording lengthened the
+    steps, ``shared`` the cost of other programs.
     """
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
@@ -158,7 +157,7 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
     return f"{text}{';' if ':' in text else ':'} {worth}{cost}."
 
 
-# A recording of which the graph explains less, or with too few steps, cannot be called healthy.
+# A recording whose graph explains less, or with too few steps, cannot be called healthy.
 _EXPLAINED: Final = 0.9
 _NOTHING: Final = Gain(floor=1.0, expected=1.0, ceiling=1.0, method="")
 
@@ -247,7 +246,7 @@ _CAUSES_OF: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _unjudged(loss: str, diagnosis: Diagnosis) -> str:
-    """Which causes of a loss could not be looked for, and for want of what."""
+    """The causes of a loss that could not be looked for, and the missing signals."""
     missing: dict[str, list[str]] = {}
     for one in diagnosis.abstained:
         if one.id.startswith(_CAUSES_OF.get(loss, ())):
@@ -281,11 +280,11 @@ def _few_steps(run: RunSummary) -> str:
 
 
 def _without_recording(shares: dict[str, float], longer: float) -> dict[str, float]:
-    """The shares of a step that is not recorded: what recording added lies in the host's parts."""
+    """The shares of a step that is not recorded: the cost of recording lies in the host's parts."""
     host = sum(shares.get(part, 0.0) for part in _OF_HOST)
     kept = max(host - (1 - 1 / longer), 0.0) / host if host else 0.0
     left = {part: share * (kept if part in _OF_HOST else 1.0) for part, share in shares.items()}
-    whole = 1 - sum(shares.values()) + sum(left.values())  # with what devices compute
+    whole = 1 - sum(shares.values()) + sum(left.values())  # with the devices' compute
     return {part: share / max(whole, 1e-9) for part, share in left.items()}
 
 

@@ -28,9 +28,9 @@ _BY_ITSELF: Final = 1 / 3
 """A general cause that keeps this share of its gain once the specific ones are gone is at work by itself."""
 _NEARLY: Final = 0.9
 # Slow launches make others long, and waits of the host do (`holds_back`). Less general causes are seldom the root of
-# specific ones, and the most general one (what nothing hides) is a bound that no remedy takes wholly.
+# specific ones, and the most general one (exposed communication) is a bound that no remedy reaches.
 _ROOTS: Final = 2
-# The confidence in what an experiment showed.
+# The confidence in an experiment's result.
 _TRIED: Final = 0.97
 
 
@@ -96,7 +96,7 @@ def _follows(firing: Sequence[Weighed]) -> list[tuple[Weighed, Weighed]]:
 
 
 def least_saved(case: Case, one: Weighed | None = None) -> float:
-    """The share of a step that a cause must save for certain to be named; of what makes steps differ less is enough."""
+    """The share of a step that a cause must surely save to be named; a cause of the steps' spread needs less."""
     return max(LEAST_SHARE, NOISES * (one.candidate.noise(case) if one is not None else case.noise))
 
 
@@ -116,7 +116,7 @@ def _fires(case: Case, one: Weighed) -> bool:
 
 
 def _by_tiers(case: Case, candidates: Sequence[Valued], failures: list[str]) -> list[Weighed]:
-    """All candidates weighed, tier by tier: a general cause counts for what it adds once the specific ones are gone.
+    """All candidates weighed, tier by tier: a general cause counts for the gain that it adds to the specific ones.
 
     Those that break their limits are left out, with a sentence among ``failures``.
     """
@@ -134,7 +134,7 @@ def _by_tiers(case: Case, candidates: Sequence[Valued], failures: list[str]) -> 
 
 
 def _within_bounds(case: Case, weighed: Sequence[Weighed], failures: list[str]) -> list[Weighed]:
-    """Those that keep to what the devices' own work allows; an experiment is a measurement and needs no limit."""
+    """Those within the limit of the devices' own work; an experiment is a measurement and needs no limit."""
     out = []
     for one in weighed:
         sentence = broken(case, one) if not one.tried else None
@@ -146,10 +146,10 @@ def _within_bounds(case: Case, weighed: Sequence[Weighed], failures: list[str]) 
 
 
 def _by_experiment(case: Case, one: Weighed) -> Weighed:
-    """A cause that a further run of the job went without counts for what that run showed."""
+    """A cause that a further run of the job went without counts by that run's result."""
     candidate = one.candidate
     experiment = bearing(case.facts.experiments, candidate.cause)
-    # Runs that are short may never come to what happens now and then: then they say nothing of it.
+    # Short runs may never reach occasional work: then they are no evidence about it.
     if experiment is None or (experiment.base_step_ns or 0) < candidate.span_ns(case) * (1 - one.expected / 2):
         return one
     floor, expected, ceiling = saved_by(experiment)

@@ -17,7 +17,7 @@ from whystall.trace.link import rows_of
 _ENGINE: Final = "autograd::engine"
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
-# Bytes of a gradient's element in a message: some send halves of what they keep.
+# Bytes of a gradient's element in a message: some send half of the precision that they keep.
 _WIDTHS: Final = np.array([2, 4, 8])
 _WHOLE: Final = 0.02
 

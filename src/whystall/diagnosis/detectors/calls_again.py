@@ -34,7 +34,7 @@ _OF_ALIKE: Final = 0.75
 def shares_of(
     case: Case, run: RunSummary, seen: RepeatedWork
 ) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """The share of the steps in such calls and, at most, in going back through them; and what is saved without.
+    """The share of the steps in such calls and, at most, in their backward pass; and the saving without them.
 
     The latter at least, as expected, at most.
     """
@@ -53,7 +53,7 @@ def shares_of(
 def shares_of_alike(
     case: Case, run: RunSummary, seen: RepeatedWork
 ) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """The same of rows that were there before within a call."""
+    """The same for equal rows within a call."""
     forward = seen.again_ns / seen.measured_ns
     expected, most = _backward_of(case, run, seen)
     unsure = NINE_IN_TEN * seen.error
@@ -86,12 +86,12 @@ def _again(different: float, calls: float) -> float:
 
 
 def comes_by_itself(seen: RepeatedWork) -> bool:
-    """Whether it is a part of what is asked that came again out of turn, beside parts that were new."""
+    """Whether it is a part of the inputs that recurred out of turn, beside parts that were new."""
     return seen.kind_ns > 0 and seen.calls >= _FEWEST_AGAIN and not is_shared(seen)
 
 
 def is_shared(seen: RepeatedWork) -> bool:
-    """Whether most of it is the beginning of what a model is given, and not all of it."""
+    """Whether most of it is the beginning of a model's input, and not all of it."""
     return 2 * seen.shared_ns > seen.again_ns
 
 
@@ -119,7 +119,7 @@ def _differentiates_twice(rank: RankCase) -> bool:
 
 
 def called_at(seen: RepeatedWork) -> Code:
-    """The lines that call what is computed again."""
+    """The lines that call the repeated work."""
     places: Counter[Place | None] = Counter({None: seen.again_ns - sum(one.ns for one in seen.modules)})
     for one in seen.modules:
         places[one.file, one.line, one.text or one.function] += one.ns

@@ -1,4 +1,4 @@
-"""A rank's collectives as rules see them: their nodes in the graph, what they moved, whom they met."""
+"""A rank's collectives as rules see them: their nodes in the graph, their bytes, and the ranks they met."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
 class Collectives:
     """A rank's collectives, on a device or on the host.
 
-    Their nodes in the graph (-1: not drawn), what each is, the bytes it moved (-1: not known), between how many ranks,
-    when it began, its group, and (on a device) its row.
+    Their nodes in the graph (-1: not drawn), the kind of each, its bytes (-1: not known), its number of ranks, its
+    begin, its group, and (on a device) its row.
     """
 
     node: NDArray[np.int64]
@@ -105,7 +105,7 @@ def are(found: Collectives, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def step_of(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
-    """The step of each collective: that which launched it, or in which it began."""
+    """The step of each collective: the one that launched it, or in which it began."""
     if found.row is not None:
         return rank.trace.device_events["step"].fill_null(-1).to_numpy()[found.row].astype(np.int64)
     return np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), found.start, side="right").astype(np.int64) - 1
@@ -156,7 +156,7 @@ def in_rings(case: Case) -> bool:
     key = ("in_rings", -1)
     if key not in case.kept:
         receivers = _receivers(case)
-        # In a group of more than two ranks it is not known who receives.
+        # In a group of more than two ranks the receiver is unknown.
         case.kept[key] = (_are_rings(receivers) if receivers else True) and _send_together(case)
     found: bool = case.kept[key]
     return found
@@ -165,7 +165,7 @@ def in_rings(case: Case) -> bool:
 def _send_together(case: Case) -> bool:
     """Whether three ranks and more send equally often, and begin each step's first message at nearly the same time.
 
-    Nearly: of what lies between two messages of a rank. Later ones drift apart behind a slow rank.
+    The limit is a share of the time between two messages of a rank. Later ones drift apart behind a slow rank.
     """
     sends, steps = [], []
     for rank in case.ranks:
@@ -200,7 +200,7 @@ def _receivers(case: Case) -> dict[int, set[int]]:
 
 
 def _are_rings(receivers: dict[int, set[int]]) -> bool:
-    """Whether each has one receiver, each is one, and none gets back at once what it sends.
+    """Whether each has one receiver, each is one, and none gets its message back at once.
 
     >>> _are_rings({0: {1}, 1: {2}, 2: {0}}), _are_rings({0: {1}, 1: {0, 2}, 2: {1}}), _are_rings({0: {1}, 1: {0}})
     (True, False, False)
@@ -219,7 +219,7 @@ def lacks_a_stage(case: Case) -> bool:
 
 
 def launched_ns(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
-    """When the host asked for each of a rank's collectives: the launch of one on a device, the beginning of others."""
+    """When the host enqueued each of a rank's collectives: the launch of one on a device, the beginning of others."""
     return rank.launch_time[found.row] if found.row is not None else found.start
 
 
@@ -259,7 +259,7 @@ def without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
 
 
 def not_made(case: Case, nodes: Mask, other: Mask) -> Change:
-    """The change by which some collectives are not made, on any rank, and other nodes take no time either."""
+    """The change that removes some collectives, on all ranks, and the time of other nodes."""
     graph = case.replayed
     whole = case.with_transfers(nodes)
     meets = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (whole[graph.source.astype(np.int64)] | whole[graph.target])

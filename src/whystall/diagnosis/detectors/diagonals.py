@@ -20,7 +20,7 @@ from whystall.trace.columns import judged, matching
 
 _MAKES: Final = "aten::diag_embed"
 _FACTORS: Final = frozenset({"aten::linalg_cholesky_ex", "aten::linalg_cholesky", "aten::cholesky"})
-# Views of it, copies, and what a distribution asks of its parameters.
+# Views of it, copies, and the reads of its parameters by a distribution.
 _LEAVES: Final = frozenset(
     f"aten::{name}"
     for name in (

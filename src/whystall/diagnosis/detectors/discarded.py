@@ -35,13 +35,13 @@ _LINEAR: Final = ("AddmmBackward0", "MmBackward0")
 _ADDS: Final = frozenset({"aten::add_", "aten::add"})
 _CONVOLUTION: Final = "aten::convolution_backward"
 _MAKE_WEIGHTS: Final = frozenset({"aten::mm", _CONVOLUTION})
-# Between what makes a gradient and what adds it are at most a transposition and a few views.
+# Between the operator that makes a gradient and the one that adds it are at most a transposition and a few views.
 _NEAR: Final = 4
 _WHOLE: Final = frozenset(
     {"long int", "long", "int", "short int", "short", "bool", "unsigned char", "signed char", "char"}
 )
 _ZEROS: Final = frozenset({"aten::zero_", "aten::_foreach_zero_"})
-# Parameters, and what is done to them with.
+# Parameters, and the list that is applied to them.
 _TWO_LISTS: Final = 2
 # Within this many optimizer steps one would have read the gradients of all trained parameters.
 _LEAST_STEPS: Final = 2
@@ -58,9 +58,9 @@ class _Accumulated:
 
 
 def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
-    """Per operator the share that is left without gradients which are dropped before anything reads them.
+    """The share of each operator that is left without gradients which are dropped before anything reads them.
 
-    0 for what backward passes do for such gradients alone, a half for a convolution's backward pass that makes one of a
+    0 for work of backward passes on such gradients alone, a half for a convolution's backward pass that makes one of a
     weight beside the one that goes on, 1 for all others.
     """
     table = rank.trace.operators
@@ -105,8 +105,8 @@ def _piles_up(passes: list[_Accumulated]) -> bool:
 def _of_inputs(found: list[tuple[list[_Accumulated], NDArray[np.int64]]]) -> bool:
     """Whether each pass computes gradients of inputs that are new for it, and something reads them.
 
-    Forces, attacks, pictures: a job without an optimizer's step that asks for gradients of inputs. Gradients that pile
-    up beside them are no accumulation for a step outside of the recording.
+    Forces, attacks, pictures: a job without an optimizer's step that needs gradients of inputs. Gradients that pile up
+    beside them are no accumulation for a step outside of the recording.
     """
     count = max((len(passes) for passes, _ in found), default=0)
     return count >= _LEAST_PASSES and any(
@@ -199,7 +199,7 @@ def _used(passes: list[_Accumulated], read: NDArray[np.int64]) -> list[bool]:
 def _of_lists(rank: RankCase) -> Mask:
     """Operators that may read any gradient: the shapes within a list of more than 30 tensors are not recorded.
 
-    One list alone, and in no optimizer's step, is scaled or measured (clipped) and not used.
+    A single list, outside of optimizers' steps, is scaled or measured (clipped) and not used.
     """
     table = rank.trace.operators
     given = np.flatnonzero(table["input_types"].cast(str).fill_null("").str.contains("TensorList").to_numpy())
@@ -242,7 +242,7 @@ def _pass_of(rank: RankCase) -> NDArray[np.intp]:
 
 
 def _numbered_forward(rank: RankCase) -> Mask:
-    """Operators of forward passes that autograd will differentiate; not what a backward pass computes again."""
+    """Operators of forward passes that autograd will differentiate, without recomputation in backward passes."""
     table = rank.trace.operators
     numbered: Mask = table["sequence"].fill_null(-1).to_numpy() >= 0
     engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
@@ -250,9 +250,9 @@ def _numbered_forward(rank: RankCase) -> Mask:
 
 
 def outside_of_autograd(rank: RankCase) -> Mask:
-    """Operators that neither autograd differentiates nor a backward pass calls: an optimizer's, and all by hand.
+    """Operators that neither autograd differentiates nor a backward pass calls: an optimizer's, and manual updates.
 
-    Those that fill gradients with zeros are none: they drop what was there.
+    Operators that fill gradients with zeros are none: they drop the old values.
     """
     table = rank.trace.operators
     numbered = table["sequence"].fill_null(-1).to_numpy() >= 0
@@ -313,7 +313,7 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask, *, towers: bool) ->
 
 
 def _hand_nothing_on(rank: RankCase, caller: NDArray[np.int32]) -> Mask:
-    """The engine's nodes that make a gradient of a weight and none of what the layer was given: of a model's first."""
+    """The engine's nodes that make a gradient of a weight and none of the layer's input: a model's first layer."""
     table = rank.trace.operators
     products = np.flatnonzero(matching(table["name"], lambda name: name == "aten::mm") & (caller >= 0))
     count = np.bincount(caller[products], minlength=len(table))
@@ -324,7 +324,7 @@ def _hand_nothing_on(rank: RankCase, caller: NDArray[np.int32]) -> Mask:
 
 
 def _of_the_same_layer(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
-    """The gradients of vectors (biases) that come with the gradient of a matrix which is lost.
+    """The gradients of vectors (biases) that come with the gradient of a matrix that is lost.
 
     Many layers have biases of one length, and another network's optimizer reads it.
     """
@@ -341,7 +341,7 @@ def _of_the_same_layer(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
 
 
 def _leave_out_weights(rank: RankCase, accumulates: Mask, lost: Mask, left: NDArray[np.float64]) -> None:
-    """Leaves out what makes lost gradients of weights in calls that hand another gradient on."""
+    """Leaves out operators that make lost gradients of weights in calls that hand another gradient on."""
     table, tree = rank.trace.operators, rank.workings.tree
     engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
     products = matching(table["name"], _MAKE_WEIGHTS.__contains__)

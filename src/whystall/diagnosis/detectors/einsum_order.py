@@ -1,7 +1,7 @@
 """Sums over several tensors (einsum) that are contracted from left to right where another order is less work.
 
-Torch asks ``opt_einsum`` for the order where that is installed, and goes from left to right where it is not. The
-equation is not recorded: dimensions of one size are taken for one, and where the sizes leave doubt nothing is said.
+torch uses the order of ``opt_einsum`` where that is installed, and goes from left to right where it is not. The
+equation is not recorded: dimensions of one size count as one, and if sizes are ambiguous there is no finding.
 """
 
 from __future__ import annotations

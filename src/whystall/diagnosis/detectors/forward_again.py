@@ -57,9 +57,9 @@ def repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
 def _computed_again(rank: RankCase, numbered: Mask, *, outside: Mask, nodes: Mask) -> Mask:
     """Which numbered operators within backward nodes are a forward pass's, and no derivatives of a higher order.
 
-    A gradient of a gradient (create_graph: penalties, differential equations) makes autograd number what a backward
-    node computes, too. Only a forward pass calls what it calls outside as well, and no derivative is made of, and
-    nothing else (a sum's derivative turns it around). Where it has nothing of that kind, all is taken for its own.
+    A gradient of a gradient (create_graph: penalties, differential equations) makes autograd number the work of a
+    backward node, too. A forward pass is recognised by operators that also occur outside, of which no derivative
+    consists (a sum's derivative turns it around). Without any of these, all operators count as its own.
     """
     table, tree = rank.trace.operators, rank.workings.tree
     names = table["name"].cast(str)

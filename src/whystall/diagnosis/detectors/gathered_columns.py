@@ -1,11 +1,10 @@
-"""Columns that are picked by their numbers from a large matrix whose rows stand together in memory, and windows.
+"""Columns that are picked by index from a large row-major matrix, and windows.
 
-A window is many numbers of one row each (`table.t()[row[:, None], start[:, None] + offsets]`), which stand apart where
-the columns stand together.
+A window is many numbers of one row each (`table.t()[row[:, None], start[:, None] + offsets]`), which lie apart in a
+column-major matrix.
 
-Each number of a picked column lies in a line of the cache of its own, so that a sixteenth of what is read is used.
-Which dimension is picked from shows in the view that indexing makes of the matrix (a stride of nothing), or in its
-arguments.
+Each number of a picked column lies in a cache line of its own, so that a sixteenth of the bytes read is used. The
+picked dimension shows in the view that indexing makes of the matrix (a stride of 0), or in its arguments.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class HotSpot:
     """Share of the time in which the device, or without one the training thread's operators, worked."""
     on_device: bool
     times: float | None
-    """How many times as long it takes as its arithmetic and bytes need at least; ``None``: that is not known."""
+    """The ratio of its time to the least time of its arithmetic and bytes; ``None`` where unknown."""
     limit: str
     """The limit, or the reason why it is unknown."""
     place: str
@@ -94,7 +94,7 @@ def _names(rank: RankCase) -> tuple[list[str], NDArray[np.int64]]:
         return operators, of_name
     events = rank.trace.device_events
     kernels = [short_name(name) for name in distinct(events["name"])]
-    # A region that was compiled is no operator: what its kernels are called says more.
+    # A compiled region is no operator: its kernels' names are more specific.
     named = np.array([bool(_OPERATOR.match(name)) for name in operators], np.bool_)
     of_operator = np.append(np.where(named[of_name], of_name, -1) if len(named) else of_name, -1)[
         rows_of(events["operator"])

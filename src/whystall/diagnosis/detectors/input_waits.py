@@ -41,13 +41,13 @@ _MOST_OF_AN_EPOCH: Final = 2
 _RARE_FETCHES: Final = 0.2
 # Handing over a batch that is ready (pickling, shared memory) is no wait for workers; it takes no longer than this.
 _LONGEST_HANDOVER_NS: Final = 2_000_000
-# Where a thread is found that takes a batch over: it reads what a worker sent, and opens the memory that tensors share.
+# Functions of a thread that receives a batch: it reads a worker's message, and opens the memory that tensors share.
 _TAKES_OVER: Final = re.compile(
     r"^(multiprocessing\.(connection|reduction|resource_sharer)|torch\.(multiprocessing|_utils|storage))\b"
 )
-# Fewer of the stack samples that found the thread in its loader are what any batch takes.
+# Any batch takes this share of the stack samples that found the thread in its loader.
 _MOSTLY_TAKING_OVER: Final = 1 / 3
-# A thread that is off its core for this share of the time in which it takes batches over waits for them.
+# A thread that is off its core for this share of the time in which it receives batches waits for them.
 _MOSTLY_WAITING: Final = 0.7
 
 _COMPUTED: Final = frozenset({"forward", "backward", "optimizer"})
@@ -96,7 +96,7 @@ class InputWaits:
 
 
 def input_waits(case: Case) -> list[InputWaits]:
-    """The waits of all runs of which samples may name a cause."""
+    """The waits of all runs whose samples may name a cause."""
     key = ("input_waits", -1)
     if key not in case.kept:
         found = (_waits(case, run) for run in measured_runs(case))
@@ -130,7 +130,7 @@ def starved_for(waits: InputWaits, share: float, *more: Evidence) -> Sampled:
 
 
 def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
-    """The waits in single long fetches, of one kind; ``least`` of what they cost goes away for sure."""
+    """The waits in single long fetches, of one kind; the share ``least`` of their cost goes away for sure."""
     for waits in input_waits(case):
         if waits.spiked == cause:
             slow = evidence.count("steps that waited far longer than usual", waits.run.slow_count)
@@ -204,7 +204,7 @@ def _waits(case: Case, run: RunSummary) -> InputWaits | None:
     left, taken = share, _taking_over(run, share)
     if taken > 0:
         left = max(left - taken, 0.0)
-        if left < taken:  # while batches wait to be taken over, workers wait as well: that is no cause of its own
+        if left < taken:  # while batches wait for the training thread, workers wait too: that is no cause of its own
             return InputWaits(run, workers, share, taken=taken)
     else:
         left = max(left - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
@@ -229,7 +229,7 @@ def _workers(case: Case, run: RunSummary) -> int:
 
 
 def _taking_over(run: RunSummary, share: float) -> float:
-    """The share of time in which the training thread takes over batches of workers, where that is much of it."""
+    """The share of time in which the training thread receives batches from workers, where that is large."""
     inside = lines_where(run, _in_loader)
     known = share_of([line for line in inside if takes_over(line)])
     waits = share_of([line for line in inside if AWAITS.search(line.leaf)])

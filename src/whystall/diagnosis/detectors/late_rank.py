@@ -125,7 +125,7 @@ def uneven_tokens(case: Case, late: LateRank) -> UnevenTokens | None:
 
 @dataclass(slots=True)
 class _Products:
-    """Products with weights of a size: the numbers they multiply in a step, and what they take with their gradients."""
+    """Products with weights of a size: the numbers they multiply in a step, and their time with their gradients."""
 
     numbers: float = 0.0
     takes_ns: float = 0.0

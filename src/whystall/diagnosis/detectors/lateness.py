@@ -16,9 +16,9 @@ _OWN: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A collective of several ranks: who made the others wait, by its own work since its last one or ``handed_on``.
+    """A collective of several ranks, and its straggler, by its own work since its last one or ``handed_on``.
 
-    ``wait_ns`` is what the others wait in the median.
+    ``wait_ns`` is the others' median wait.
     """
 
     rank: int

@@ -70,7 +70,7 @@ def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
 
 
 def least_of_events(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Per event what its arithmetic takes at the best measured rate, and its bytes at the bandwidth of copies."""
+    """Per event the time of its arithmetic at the best measured rate, and of its bytes at the bandwidth of copies."""
     flops = work.flops()
     rate = np.full(len(flops), np.inf)
     for dtype, flops_per_s in _rates(peak).items():
@@ -79,7 +79,7 @@ def least_of_events(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float
 
 
 def _rates(peak: Accelerator) -> dict[str, float]:
-    """Matrix FLOP/s by dtype: what was measured at best where it was, else the peak."""
+    """Matrix FLOP/s by dtype: the best measured rate, else the peak."""
     half = peak.bf16_achievable_tflops or peak.bf16_tflops
     share = half / peak.bf16_tflops if half and peak.bf16_tflops else 1.0
     known = {
@@ -98,7 +98,7 @@ class FarFamily:
     share: float
     """Share of the device's computing time."""
     times: float
-    """How many times as long they take as their work needs at least."""
+    """The ratio of their time to the least time of their work."""
 
     def __str__(self) -> str:
         return (
@@ -125,7 +125,7 @@ class FewBlocks:
 
 
 def far_from_limits(case: Case) -> FarFamily | FewBlocks | None:
-    """The expensive kernels that are farthest from what physics allows; ``None`` where none are, as far as is known."""
+    """The expensive kernels that are farthest from the physical limit; ``None`` where none are, as far as is known."""
     ranks = [rank for rank in case.ranks if rank.on_device]
     far = [family for rank in ranks for family in _far_families(rank)]
     few = [found for rank in ranks if (found := _few_blocks(rank)) is not None]

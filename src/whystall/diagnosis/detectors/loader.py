@@ -26,13 +26,13 @@ LEFT_OF_FETCH: Final = 0.02
 # A fetch that takes this many times the median is special: the start of workers, or an odd sample.
 _SPIKE: Final = 5.0
 _LEAST_SPIKE_NS: Final = 2_000_000
-# With fewer fetches a long one among them says nothing of a rhythm.
+# With fewer fetches a long one among them shows no rhythm.
 _FEWEST_FETCHES: Final = 8
 # The frame in which Python's multiprocessing starts a process.
 _STARTS: Final = re.compile(r"multiprocessing/(process|context)\.py\(\d+\): (start|_Popen)$")
 # Loaders seldom have more workers: long fetches that come more rarely are not theirs.
 _MOST_WORKERS: Final = 8
-# So little of one more worker's work is not worth it.
+# A smaller need of one more worker is not worth it.
 _HARDLY_ANY: Final = 0.1
 # The limit for a suggestion without a measurement: workers share storage, memory or a lock.
 _MOST_ASKED_FOR: Final = 16

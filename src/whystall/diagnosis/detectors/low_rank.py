@@ -1,9 +1,9 @@
-"""Factors of matrices of low rank and a diagonal, which need no factor of the whole.
+"""Factors of a low-rank matrix plus a diagonal, which need no factor of the whole.
 
 ``W W^T + D`` of n rows and r columns is factored in r^3 and n r^2 multiplications (Woodbury), and its determinant with
-it; as a whole it takes n^3. That it is of low rank shows in the product that makes it, if nothing but a diagonal is
-added before it is factored. No recording says what is added: one sum at most, and something that makes a diagonal.
-(The running mean of such products is of full rank, and takes two sums, or ``lerp``.)
+it; as a whole it takes n^3. Its low rank shows in the product that makes it, if only a diagonal is added before it is
+factored. A recording does not hold the addend: there may be one sum at most, and an operator that makes a diagonal.
+(The running mean of such products has full rank, and takes two sums, or ``lerp``.)
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SLOWER: Final = (1.0, 3.0, 8.0)
 
 @dataclass(slots=True)
 class _Product:
-    """A square product of some rank, and what was added to what has its size since."""
+    """A square product of some rank, and the additions to tensors of its size since."""
 
     rank: int
     place: int

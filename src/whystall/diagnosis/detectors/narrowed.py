@@ -98,7 +98,7 @@ class Narrowed:
 
 
 def narrowed_products(rank: RankCase, labels: Sequence[CountedLabels]) -> Narrowed | None:
-    """The products of a rank of which few rows are read; ``None`` where there are none, or sizes were not recorded.
+    """A rank's products with few rows read; ``None`` where there are none, or sizes were not recorded.
 
     Args:
         rank: The rank.
@@ -180,7 +180,7 @@ def _of_size(
 
 
 class _Unread:
-    """Knows of a job that does not train whether anything is given what a product made."""
+    """Finds, for a job that does not train, whether any operator receives a product's result."""
 
     def __init__(self, rank: RankCase) -> None:
         self._table = table = rank.trace.operators

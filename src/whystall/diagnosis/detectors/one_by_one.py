@@ -36,9 +36,9 @@ _MOST_TRIED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class OneByOne:
-    """The operators that were called for each item, and begin and end of the stretches in which they were.
+    """The operators that were called for each item, with begin and end of their stretches.
 
-    ``items`` are those of the largest join, ``back`` is what the backward pass calls for each of them.
+    ``items`` are those of the largest join, ``back`` are the backward pass's calls for each of them.
     """
 
     operators: Mask
@@ -65,7 +65,7 @@ def one_by_one(rank: RankCase, alike: NDArray[np.intp]) -> OneByOne | None:
         _of_many(rank, rows[place + 1 : place + 1 + _NEXT]) if one is None else one
         for place, one in zip(joins, told, strict=True)
     ]
-    # A recording may begin before a join and end after the last one: what ran there is only a part of the items.
+    # A recording may begin before a join and end after the last one: the work there covers only a part of the items.
     ends = [(int(place), *one, first) for first, (place, one) in enumerate(zip(joins, told, strict=True)) if one]
     if not ends:
         return None
@@ -90,9 +90,9 @@ def one_by_one(rank: RankCase, alike: NDArray[np.intp]) -> OneByOne | None:
 
 
 def _joined(name: str, dims: str | None) -> tuple[int, int] | tuple[()] | None:
-    """How many tensors of one row each a join is given, and the elements of each; nothing for anything else.
+    """The number of tensors of one row each in a join, and the elements of each; empty for any other join.
 
-    ``None`` where the recording does not say: of lists of more than thirty tensors it has no sizes.
+    ``None`` where it is unknown: for lists of more than thirty tensors there are no sizes.
     """
     joined: tuple[Shape, ...] | None = next(iter(sizes_by_argument(dims)), None)
     if joined is not None and not joined:
@@ -115,9 +115,9 @@ def _of_many(rank: RankCase, after: NDArray[np.intp]) -> tuple[int, int] | None:
 def _repeated(
     rank: RankCase, alike: NDArray[np.intp], since: NDArray[np.intp], items: int, elements: int, *, whole: bool
 ) -> NDArray[np.intp] | None:
-    """The rows of what ran again and again up to a join, the same products in turn, as often as it has items.
+    """The rows of work that repeats up to a join, the same products in turn, once for each of its items.
 
-    Where the recording has not the ``whole`` of it, less often.
+    If the recording lacks a part of the ``whole``, less often.
     """
     products = since[rank.workings.work.dense[since] > 0]
     if not len(products):
@@ -150,7 +150,7 @@ def _turn(kinds: NDArray[np.intp], times: int) -> int:
 
 
 def _sizes(rank: RankCase, rows: NDArray[np.intp]) -> set[int]:
-    """The elements of what operators are given, and of what products and joins make."""
+    """The elements of operators' inputs, and of products' and joins' results."""
     found: set[int] = set()
     for text in rank.trace.operators["input_dims"][rows].cast(str).unique().to_list():
         sizes = all_sizes(text)

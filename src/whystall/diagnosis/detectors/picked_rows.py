@@ -45,7 +45,7 @@ _COPIES: Final = frozenset(
 _JOINS: Final = frozenset({"aten::cat", "aten::concat", "aten::stack"})
 _SUMS: Final = frozenset({"aten::linalg_vector_norm", "aten::mean", "aten::norm", "aten::sum"})
 _PRODUCTS: Final = frozenset({"aten::addmm", "aten::linear", "aten::matmul", "aten::mm"})
-# Views by other names, and what writes some rows.
+# Views by other names, and operators that write some rows.
 _PASSED_OVER: Final = frozenset(
     {"aten::expand_as", "aten::flatten", "aten::index_put_", "aten::meshgrid", "aten::reshape"}
 )
@@ -108,7 +108,7 @@ def _picked(rank: RankCase, picks: NDArray[np.intp], forward: NDArray[np.bool_])
 
 
 def _as_wide(sizes: tuple[Shape, ...], picked: Shape) -> Iterator[int]:
-    """The rows of those sizes that are as wide as what was picked from, and another."""
+    """The rows of those sizes that have the width of the picked tensor, and another length."""
     for size in sizes:
         rows = prod(size[: len(size) - len(picked) + 1])
         if len(size) >= len(picked) and size[len(size) - len(picked) + 1 :] == picked[1:] and rows != picked[0]:
@@ -159,7 +159,7 @@ def _made_for(
 
 
 def _run_before(kinds: list[int], place: int) -> list[int]:
-    """The places of what works on rows right before a pick, views aside."""
+    """The places of operators on rows right before a pick, views aside."""
     found: list[int] = []
     for before in range(place - 1, max(place - 1 - _MOST_BEFORE, -1), -1):
         if kinds[before] == _WORKS:
@@ -170,7 +170,7 @@ def _run_before(kinds: list[int], place: int) -> list[int]:
 
 
 def _kind(name: str, rows: int, dims: str | None, concrete: str | None) -> int:
-    """Whether a call makes rows each from itself, reads what may be all of them, or does nothing to them."""
+    """Whether a call makes each row from itself, reads what may be all of them, or leaves them alone."""
     kind = kind_of(name)
     if kind == "view" or name in _PASSED_OVER:
         return _NOTHING
@@ -193,7 +193,7 @@ def _rows_first(size: Shape, rows: int) -> int:
 
 
 def _keeps_rows(name: str, leading: int, dims: str | None, concrete: str | None) -> bool:
-    """Whether what is joined or summed lies behind the rows."""
+    """Whether a join or a sum goes over dimensions behind the rows."""
     try:
         values = parse_json(concrete or "")
         over = parse_json(values[1 if name in _JOINS or name in {"aten::mean", "aten::sum"} else 2])

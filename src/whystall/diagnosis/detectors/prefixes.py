@@ -28,7 +28,7 @@ _LEAST_WITHOUT_APPENDING: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class LongerPass:
-    """A pass over what the one before saw, and one place more; ``places`` is how many there are in each sequence."""
+    """A pass over the sequence of the one before, and one token more; ``places`` is the number in each sequence."""
 
     begin_ns: int
     end_ns: int

@@ -32,7 +32,7 @@ _LEAST: Final = {"locked": 0.2}
 
 
 def kind_of_python(lines: Iterable[SampledLine]) -> str | None:
-    """The name of what most of the time at some lines goes into; ``called``: something without the lock."""
+    """The kind of most of the time at some lines; ``called``: a call without the lock."""
     found = list(lines)
     whole = share_of(found)
     for name, pattern in _KINDS.items():

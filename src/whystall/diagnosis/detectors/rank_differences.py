@@ -52,9 +52,9 @@ def work_times(case: Case, *, copies: bool = False) -> pl.DataFrame:
 
 
 def uneven_kernels(case: Case) -> pl.DataFrame | None:
-    """Kernels that take very different time from rank to rank while the others do not, with their mean over ranks.
+    """Kernels whose time varies strongly from rank to rank while the others' does not, with their mean over ranks.
 
-    Only of ranks that exchange what they work on, as experts do.
+    Applies only to ranks that exchange their inputs, as experts do.
     """
     key = ("uneven_kernels", -1)
     if key not in case.kept:

@@ -30,7 +30,7 @@ SPREAD: Final = 0.1
 NINE_IN_TEN: Final = 1.645
 """Nine in ten of a normal distribution lie within this many standard deviations."""
 AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
-"""Innermost functions in which a thread waits for others of its own accord."""
+"""Innermost functions in which a thread waits for others intentionally."""
 _MESSAGES: Final = re.compile(r"distributed_c10d:(i?recv|i?send|batch_isend_irecv)$")
 # Where logging holds its lock while a process is forked.
 _FORKS: Final = re.compile(r"^logging:_(acquire|release)Lock$")
@@ -43,7 +43,7 @@ BEGINS_LOADER: Final = re.compile(
 OF_OBJECTS: Final = re.compile(r"\b(all_gather|gather|scatter|broadcast|send|recv)_object(_list)?\(")
 """Lines that exchange Python objects between ranks: their sizes first, and then bytes that were pickled."""
 LEAST_SEEN: Final = 0.01
-"""Fewer of the stack samples say too little of a line."""
+"""With a smaller share of the stack samples a line is uncertain."""
 MOST_STRETCHED: Final = 1.5
 """Stack samples and clock differ by chance, and by no more than this: beyond it the samples are too few."""
 _LEAST_ALONE: Final = 0.05
@@ -74,7 +74,7 @@ def from_samples(
 ) -> Sampled:
     """A candidate that removes a share of the measured time: at least, as expected, at most.
 
-    ``part`` is what it was measured of: how far a share is known depends on how its time is spread over the steps.
+    ``part`` is the measured part: the error of a share depends on how its time is spread over the steps.
     """
     low, expected, high = saved or (share * (1 - SPREAD), share, share + (1 - share) * SPREAD * share)
     low = min(low, max(expected - NINE_IN_TEN * run.share_errors.get(part, 0.0), 0.0))
@@ -94,7 +94,7 @@ def from_samples(
 def from_stack_samples(
     cause: str, run: RunSummary, lines: list[SampledLine], share: float, what: str, rivals: tuple[str, ...]
 ) -> Sampled:
-    """A candidate of the time in which the training thread was found at some lines."""
+    """A candidate for the time in which the training thread was found at some lines."""
     seen = share_of(lines)
     unsure = max(NINE_IN_TEN * (share * (1 - share) / max(run.stack_samples, 1)) ** 0.5, share * SPREAD)
     return from_samples(
@@ -114,7 +114,7 @@ def from_stack_samples(
 
 
 def functions_by_share(lines: list[SampledLine]) -> list[tuple[str, float]]:
-    """The innermost functions in which a thread was found, and their shares of what was found at the lines."""
+    """The innermost functions in which a thread was found, and their shares of the samples at the lines."""
     by_function: defaultdict[str, float] = defaultdict(float)
     for line in lines:
         if line.leaf not in {BEFORE, CALLED} and not AWAITS.search(line.leaf):
@@ -213,7 +213,7 @@ def sends_or_gets(line: SampledLine) -> bool:
 
 
 def is_logging(line: SampledLine) -> bool:
-    """Whether a line, or what it called, prints, logs, writes or flushes."""
+    """Whether a line, or its call, prints, logs, writes or flushes."""
     writes = is_episode(line.leaf, "logging", "leaf") and not _FORKS.search(line.leaf)
     return writes or is_episode(line.text, "logging", "text")
 
@@ -224,7 +224,7 @@ def is_saving(line: SampledLine) -> bool:
 
 
 def opened_to_log(run: RunSummary) -> list[SampledLine]:
-    """The lines that open a file to write it, in functions that log: what is written goes out where it is closed."""
+    """The lines that open a file to write it, in functions that log: the data is written where it is closed."""
     logs = {(line.file, line.function) for line in run.places if is_logging(line)}
     return lines_where(run, lambda line: (line.file, line.function) in logs and bool(_OPENS.search(line.text)))
 
@@ -251,7 +251,7 @@ def between_fetches(case: Case, run: RunSummary) -> list[SampledLine]:
 def callbacks_that_write(run: RunSummary) -> list[SampledLine]:
     """The lines of functions that run within an optimizer's step alone (a trainer's callback) and write at one of them.
 
-    All that they do is for what they write, the operators that they call included.
+    All their work counts as writing, including the operators that they call.
     """
     parts: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for line in run.places:
@@ -265,10 +265,10 @@ def callbacks_that_write(run: RunSummary) -> list[SampledLine]:
 
 
 def time_in(run: RunSummary, lines: list[SampledLine]) -> float:
-    """The share of time that lines took: of the time of their part, which is measured, what the stack samples say.
+    """The share of time at some lines: the measured time of their part, divided by the stack samples.
 
-    Functions that are counted as a part of their own take from parts as measured, one does not know which: beside them
-    the samples alone count.
+    Functions that count as a part of their own take time from unknown measured parts: with any of them the samples
+    alone count.
     """
     if any(line.part not in (*BUSY, "save") for line in run.places):
         other = run.shares.get(OTHER, 0.0)
@@ -283,7 +283,7 @@ def _measured_part(run: RunSummary, part: str, seen: float) -> float:
 
 
 def off_core(run: RunSummary, waits: Callable[[SampledLine], bool]) -> float:
-    """The share of time in which the training thread was on no core, without what it waits for of its own accord."""
+    """The share of time in which the training thread was on no core, without its intentional waits."""
     waiting = sum(run.shares.get(part, 0.0) for part in ("input", "save"))
     return 1 - run.on_cpu_share - waiting - share_of(lines_where(run, waits))
 
@@ -300,4 +300,4 @@ def without_others(off: float, together: int) -> tuple[float, float, float]:
 # With more threads some are always on a core.
 _MOST_AT_ONCE: Final = 3
 LEAST_OFF_CORE: Final = 0.08
-"""Less time off its core is what any thread loses."""
+"""Any thread loses less time than this off its core."""

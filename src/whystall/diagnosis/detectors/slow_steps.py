@@ -33,7 +33,7 @@ class SlowSteps:
         return self.share * self.run.lost_when_slow(*parts) / max(self._lost_ns, 1)
 
     def lost_for(self, part: str) -> float:
-        """The same in one part, with what was lost between the parts in those steps that lost most in that one.
+        """The same in one part, with the loss between the parts in those steps that lost most in that one.
 
         A state is copied before it is saved.
         """
@@ -76,7 +76,7 @@ def slow_steps(case: Case) -> list[SlowSteps]:
 def of_slow_steps(
     cause: str, slow: SlowSteps, share: float, part: str, lines: list[SampledLine], rivals: tuple[str, ...]
 ) -> Sampled:
-    """A candidate of what slow steps lost for one reason."""
+    """A candidate for the loss of slow steps with one reason."""
     run = slow.run
     return from_samples(
         cause,

@@ -77,7 +77,7 @@ def sorted_whole(rank: RankCase) -> Wasted | None:
 
 
 def _given(dims: pl.Series, shape: Shape) -> Mask:
-    """Which calls are given a tensor of this size."""
+    """The calls with an argument of this size."""
     told = [shape in all_sizes(text) for text in distinct(dims)]
     given: Mask = np.array([*told, False], np.bool_)[dims.to_physical().fill_null(len(told)).to_numpy()]
     return given
@@ -86,7 +86,7 @@ def _given(dims: pl.Series, shape: Shape) -> Mask:
 def _with_readers(
     rank: RankCase, outermost: NDArray[np.intp], given: Mask, sorts: Mask
 ) -> Iterator[tuple[int, list[int]]]:
-    """The sorts that are given a size, each with what is given it after the sort and before the next one or product."""
+    """The sorts of a size, each with the readers of that size after it and before the next one or product."""
     table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
     end = at + table["duration_ns"].to_numpy()
@@ -134,7 +134,7 @@ def _place_of_one(table: pl.DataFrame, shape: Shape, row: int, readers: list[int
 
 
 def _with_numbers(table: pl.DataFrame, row: int, dims: str) -> str:
-    """The sizes that an indexing is given, with that of the numbers, which it turns into what it works with itself."""
+    """The sizes of an indexing's arguments, with that of the indices, which it converts itself."""
     inside = table.filter((table["parent"] == row) & (table["name"].cast(str) == "aten::reshape"))
     found = [first_size(one) for one in inside["input_dims"].cast(pl.String).to_list()]
     given: list[object] = parse_json(dims)
@@ -147,7 +147,7 @@ def _told(table: pl.DataFrame, row: int) -> tuple[str, str, str]:
 
 
 def _sorted(name: str, dims: str, concrete: str) -> tuple[Shape, int]:
-    """The size of what is sorted, and along which dimension; an empty size where that is not known."""
+    """The size of a sort's input, and its dimension; an empty size where that is unknown."""
     shape = first_size(dims)
     try:
         values = [] if name == "aten::msort" else parse_json(concrete)[1:]

@@ -1,4 +1,4 @@
-"""Stages of a pipeline: which ranks are one, what each computes in a step, how many micro-batches they pass on."""
+"""Stages of a pipeline: their ranks, their compute in a step, their number of micro-batches."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def stages(case: Case) -> Stages | None:
 
 
 def sends_through(case: Case) -> bool:
-    """Whether some rank of a job on CPUs computes between what it gets and what it sends in a step, as stages do.
+    """Whether some rank of a job on CPUs computes between receiving and sending in a step, as stages do.
 
-    Ranks that exchange what they have, such as averages or the edges of a grid, compute before that or after it.
+    Ranks that exchange their own data, such as averages or the edges of a grid, compute before that or after it.
     """
     return case.graph is not None and has_stages(case) and any(_computes_between(case, rank) for rank in case.ranks)
 
@@ -116,9 +116,9 @@ class _Row:
 
 
 def _are_gradients(sent: _Row, got: _Row) -> bool:
-    """Whether what comes back is as large as what was sent, or as a part of it, and is gone back from.
+    """Whether the reply has the size of the message, or of a part of it, and a backward pass follows.
 
-    Else the next messages may need what it says, as a token that is chosen.
+    Otherwise the next messages may depend on the reply, as on a token that is chosen.
     """
     return got.went_back and min(got.sizes) > 0 and Counter(got.sizes) <= Counter(sent.sizes)
 
@@ -166,8 +166,8 @@ def _computes_between(case: Case, rank: RankCase) -> bool:
 def pipelines(case: Case) -> list[list[int]]:
     """The ranks that pass messages on to each other, each pipeline from its first stage to its last.
 
-    Ranks are numbered from the first stage to the last in every framework. A pipeline of which a message came from or
-    went to a rank that was not recorded is left out.
+    Ranks are numbered from the first stage to the last in every framework. A pipeline with a message from or to an
+    unrecorded rank is left out.
     """
     broken: set[int] = set()
     through: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Statistics of tensors that the host reads as numbers, and that nothing else uses: what monitors and logs ask for."""
+"""Statistics of tensors that the host reads as numbers, and that nothing else uses: those of monitors and logs."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ _LEAST_RARE_NS: Final = 1_000_000
 _MINORITY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 _FUNCTION: Final = re.compile(r"^_*[A-Z]\w*(?<!Backward)(?<!Backward\d)$")
-"""An operator that a `torch.autograd.Function` made: what runs in it, and not in others below it, is Python.
+"""An operator that a `torch.autograd.Function` made: its own time, without nested operators, is Python.
 
 Those of PyTorch itself have a namespace, or end as the steps of its backward pass do.
 """
 _COMPILED: Final = "Compiled"
-# A library that carries collectives out on the host, within what torch marks so.
+# A library that carries collectives out on the host, within torch's marks.
 _TALKS: Final = re.compile(r"^(gloo|mpi|ucc):")
 
 
@@ -84,16 +84,16 @@ def soft_stretch_ns(case: Case, rank: RankCase) -> NDArray[np.int64]:
 
 
 def work_within(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
-    """The host nodes of a rank within intervals, without long pauses, which are no part of what is done there.
+    """The host nodes of a rank within intervals, without long pauses, which are no part of the work there.
 
-    An optimizer's step or a hook calls operators one after the other: a millisecond of nothing else is something else.
+    An optimizer's step or a hook calls operators one after the other: a millisecond without any is other work.
     """
     pauses = soft_nodes(case, rank) & (soft_stretch_ns(case, rank) >= _LEAST_RARE_NS)
     return case.host_within(rank, begin, end) & ~pauses
 
 
 def count_of_stretches(case: Case, rank: RankCase, nodes: Mask) -> float:
-    """How many unbroken stretches nodes belong to, per step: what interrupts a call does not make two of it."""
+    """How many unbroken stretches nodes belong to, per step: an interruption of a call does not make it two."""
     group, rows, _ = _grouped(case, rank)
     return len(np.unique(group[case.in_window(nodes)[rows]])) / max(case.steps, 1)
 

@@ -45,7 +45,7 @@ def thrown_away(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], 
         for step, turn in enumerate(turns)
         if (other := next((one for one in turns[max(step - 1, 0) : step + 2] if turn.does_not_use(one)), None))
     }
-    # A recording may begin within a step, of which it has but a part, and what comes after its end is not known.
+    # A recording may begin within a step, so that a part of it is missing, and its end hides later steps.
     others = [step for step in range(len(turns)) if step not in unused]
     followed = {
         step: next(other for other in others if other > step) for step in unused if step < max(others, default=0)
@@ -133,7 +133,7 @@ class _Turn:
 
 
 def _updated(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> list[Counter[Shape]]:
-    """For each step of an optimizer the sizes of tensors that its operators are given first, and how often."""
+    """The sizes of the first arguments of each optimizer step's operators, and how often they occur."""
     table = rank.trace.operators
     at = table["ts_ns"].to_numpy()
     step = np.searchsorted(begin, at, side="right") - 1
@@ -145,5 +145,5 @@ def _updated(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -
 
 
 def _first(dims: str | None) -> tuple[Shape, ...]:
-    """The sizes of the first argument's tensors, of which it may be a list."""
+    """The sizes of the first argument's tensors; it may be a list."""
     return next(iter(sizes_by_argument(dims)), ())

@@ -28,7 +28,7 @@ _MOST_OFF: Final = 1.8
 
 @dataclass(frozen=True, slots=True)
 class Uncompiled:
-    """Stretches in which functions ran as they are, and the share that a compiled version leaves (is it measured?)."""
+    """Stretches of uncompiled functions, and the share that a compiled version leaves (is it measured?)."""
 
     begin: Times
     end: Times

@@ -1,4 +1,4 @@
-"""Operators of which a recording shows that another form of them takes a part of their time."""
+"""Operators for which a recording shows that another form takes a part of their time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whystall.replay.graph import Mask
 
 @dataclass(frozen=True, slots=True)
 class Wasted:
-    """The operators with all they call, and what is said of them.
+    """The operators with all they call, and their description.
 
     ``left`` of their time remains: at least, as expected, at most. ``remedy`` is the name of one of the cause's.
     """

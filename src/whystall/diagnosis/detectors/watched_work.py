@@ -20,11 +20,11 @@ _SOLVES: Final = ("linalg_solve_ex", "linalg_solve")
 _MORE: Final = 1.1
 _LEAST_LISTED: Final = 0.5
 _PART_BY: Final = {"aten::convolution": "strided", "aten::randperm": "drawn"}
-"""The remedy for what is read in part, by the operator that makes it."""
+"""The remedy for a result that is read in part, by the operator that makes it."""
 
 
 def given_again(case: Case, cause: Cause) -> Iterator[Sampled]:
-    """By the calls of modules that were given, and gave, what they were given and gave before."""
+    """From repeated calls of modules, with the same inputs and results."""
     for run in measured_runs(case):
         seen = case.facts.repeated.get(run.rank)
         if seen is None:
@@ -68,7 +68,7 @@ def _told_of(name: str, *, shared: bool) -> str:
 
 
 def _kept_how(seen: RepeatedWork, backward: float) -> str:
-    """The name of the remedy for what comes again."""
+    """The name of the remedy for repeated work."""
     if is_shared(seen):
         return "prefix"
     largest = max(seen.modules, key=lambda one: one.ns).name
@@ -142,7 +142,7 @@ def that_a_mask_drops(case: Case, cause: Cause) -> Iterator[Sampled]:
 
 
 def that_is_read_in_part(case: Case, cause: Cause) -> Iterator[Sampled]:
-    """By the operators of some steps that made what was read in part."""
+    """From the operators of some steps whose results were read in part."""
     for run, seen in _seen_of(case, case.facts.partly):
         yield from _with_backward(
             cause,
@@ -177,7 +177,7 @@ def _with_backward(
     remedy: str,
     rivals: tuple[str, ...],
 ) -> Iterator[Sampled]:
-    """Forward work of which a part is wasted (``surely``: share of the least estimate), and its backward pass."""
+    """Partly wasted forward work (``surely``: share of the least estimate), and its backward pass."""
     share = seen.again_ns / seen.steps / run.mean_ns
     if share < cause.threshold("least_share"):
         return

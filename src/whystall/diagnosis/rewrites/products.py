@@ -96,7 +96,7 @@ class _Chain:
 
 
 def _chains(graph: Dataflow, node: int) -> Iterator[_Chain]:
-    """The chains that end in a product, where nothing else reads what lies between and the other order is cheaper."""
+    """The chains that end in a product, with no other reader in between, and a cheaper order."""
     other = product_of(graph, node)
     if other is None:
         return
@@ -117,7 +117,7 @@ def _chains(graph: Dataflow, node: int) -> Iterator[_Chain]:
 
 
 def _product_order(graph: Dataflow, node: int, price: Price) -> Match | None:
-    """Three matrices by way of one that is larger than both sides of what the first two share."""
+    """Three matrices whose intermediate result is larger, on both sides, than the dimension the first two share."""
     for chain in _chains(graph, node):
         with_added = {graph.call(one.node).name for one in (chain.one, chain.other)} & _WITH_ADDED
         if chain.one.shared < min(chain.one.rows, chain.one.columns) and not with_added:

@@ -1,4 +1,4 @@
-"""One cheaper form of a computation: where it is found in the graph of values, and what is said of it."""
+"""One cheaper form of a computation: its pattern in the graph of values, and its description."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rewrite:
     """A cheaper form of a pattern that begins with ``anchors``.
 
     Args:
-        anchors: The operators at which it is looked for: a recording without any costs nothing.
+        anchors: The operators that begin a search: a recording without any costs nothing.
         match: The match at an anchor's node in the graph of values.
         remedy: The name of the cause's remedy.
         labels: Labels of the largest match's facts.

@@ -27,7 +27,7 @@ _LOOKS_UP: Final = "aten::embedding"
 _ADDS_UP: Final = frozenset({"aten::mean", "aten::sum"})
 _WEIGHS: Final = frozenset({"aten::mul", "aten::mul_"})
 _BAGS: Final = 3
-# Where a lookup's arguments say whether its gradient is sparse.
+# Position of the flag for a sparse gradient of a lookup.
 _SPARSE: Final = 4
 _WHAT: Final = "in a layer on more rows than there are different ones, with its backward pass"
 _METHOD: Final = "replay: its rows before they are repeated, or after they are averaged"
@@ -64,7 +64,7 @@ def _picked(graph: Dataflow, node: int, price: Price) -> Match | None:
 
 
 def _side_by_side(graph: Dataflow, node: int, price: Price) -> Match | None:
-    """A layer on rows that are put side by side of others, some of which are there several times."""
+    """A layer on concatenated rows, some of which occur several times."""
     layer = _layer(graph, node)
     join = graph.maker(layer.left) if layer is not None else -1
     if layer is None or join < 0 or graph.call(join).name not in _JOINS:
@@ -80,7 +80,7 @@ def _side_by_side(graph: Dataflow, node: int, price: Price) -> Match | None:
     if not few:
         return None
     left = sum(price.product(1, _rows(one), one.shape[-1], layer.columns) for one in sources)
-    # In place of putting the rows side by side what the parts of the layer give for each is added.
+    # The results of the layer's parts are added, instead of the rows being concatenated.
     added = price.ns("aten::add", *(TensorSpec((layer.rows, layer.columns)),) * len(parts))
     joined = added / price.of(graph.call(join).cost)
     return Match({node: left / price.product(*layer.sizes), join: min(joined, 1.0)}, (layer.rows, max(few)))
@@ -98,7 +98,7 @@ def _before_it_was_repeated(graph: Dataflow, value: int) -> TensorSpec:
 
 
 def _upsampled(graph: Dataflow, node: int, price: Price) -> Match | None:
-    """A convolution of one place each that narrows a picture, after that was upsampled."""
+    """A 1 x 1 convolution that narrows a picture after it was upsampled."""
     given = graph.given(node)
     if len(given) < 2 or graph.call(node).name not in _CONVOLUTIONS:
         return None
@@ -115,7 +115,7 @@ def _upsampled(graph: Dataflow, node: int, price: Price) -> Match | None:
 
 
 def _averaged(graph: Dataflow, node: int, price: Price) -> Match | None:
-    """A layer of which the mean over rows is taken, and nothing else."""
+    """A layer whose output is only averaged over rows."""
     call = graph.call(node)
     layer = _layer(graph, graph.maker(graph.given(node)[0])) if graph.given(node) else None
     if layer is None or call.returned is None or len(call.arguments) < 2 or len(call.given[0].shape) < 3:

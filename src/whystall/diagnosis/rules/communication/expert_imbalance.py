@@ -26,7 +26,7 @@ _LEAST_LATE: Final = CAUSE.threshold("least_late")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Kernels that differ from rank to rank where ranks exchange what they work on, at their mean over the ranks."""
+    """Kernels that differ from rank to rank where ranks exchange their inputs, at their mean over the ranks."""
     uneven = uneven_kernels(case)
     if uneven is None:
         return

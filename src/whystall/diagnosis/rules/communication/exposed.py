@@ -40,7 +40,7 @@ _MOSTLY_WAITING: Final = CAUSE.threshold("mostly_waiting")
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Communication per step and rank: all of it, what nothing hides, and what compute does."""
+    """Communication per step and rank: all of it, its exposed part, and the part that compute hides."""
 
     total_ns: int
     exposed_ns: int
@@ -160,7 +160,7 @@ def _times(case: Case) -> _Times:
 
 
 def _talks(step: Step) -> tuple[int, int]:
-    """The communication that a step asked for, and what of it nothing hides."""
+    """The communication that a step enqueued, and its exposed part."""
     return step.communication_ns, min(step.ledger.communication, step.communication_ns)
 
 

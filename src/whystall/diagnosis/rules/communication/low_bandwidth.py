@@ -30,7 +30,7 @@ from whystall.replay.graph import Change, Mask
 from whystall.vocabulary.collectives import convention, kind_named
 
 CAUSE: Final = cause_beside(__name__)
-# A trace does not say whether its ranks share a machine; what is far below even one network card is slow in any case.
+# A trace does not state whether its ranks share a machine; a rate far below even one network card is slow in any case.
 _NETWORK_BYTES_PER_S: Final = CAUSE.threshold("network_bytes_per_s")
 _PCIE_BYTES_PER_S: Final = CAUSE.threshold("pcie_bytes_per_s")
 _ETHERNET_BYTES_PER_S: Final = CAUSE.threshold("ethernet_bytes_per_s")
@@ -93,8 +93,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         ranks=tuple(rank.rank for rank in case.ranks),
         remedy=None if any(rank.on_device for rank in case.ranks) else _BETWEEN_HOSTS,
         confidence=0.85,
-        # Which link is used no recording says, and no change of the program brings another one: what the program sends
-        # too often or in vain goes first.
+        # A recording does not show the link in use, and no change of the program brings another one: needless or
+        # frequent sends of the program go first.
         tier=1,
         rivals=("communication.exposed", "communication.straggler", "communication.small-messages"),
     )

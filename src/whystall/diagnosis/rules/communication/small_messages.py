@@ -135,7 +135,7 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     count, size = int(np.count_nonzero(bound)) // steps, int(np.maximum(found.size[bound], 0).sum()) // steps
     if count < _LEAST_SMALL:
         return
-    # Those beside them that a bucket holds several of go into it as well.
+    # Collectives between them that a bucket holds several of go into it as well.
     bound |= joinable & (took[np.maximum(nodes, 0)] < _PARTLY_LATENCY * latency)
     count, size = int(np.count_nonzero(bound)) // steps, int(np.maximum(found.size[bound], 0).sum()) // steps
     joined.most, joined.bytes = max(joined.most, count), max(joined.bytes, size)
@@ -153,9 +153,9 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
 
 
 def _together(case: Case, found: Collectives, chosen: NDArray[np.bool_], latency: int) -> int:
-    """How many times collectives follow upon each other at once: what is computed between is computed of their results.
+    """How many times collectives follow each other at once: compute in between depends on their results.
 
-    0 where few of them do so: those that a backward pass asks for one by one can all be joined.
+    0 where few of them do so: those that a backward pass enqueues one by one can all be joined.
     """
     at = np.flatnonzero(chosen)
     at = at[np.argsort(found.start[at], kind="stable")]

@@ -46,7 +46,7 @@ _ON_A_CPU: Final = Remedy(
     risk=None,
 )
 _FEWEST_COMPARED: Final = 4
-# Peers come to a line as well where they are found at it at least so often, against the rank that has more to do.
+# Peers come to a line as well if they are found at it this often, relative to the rank with more work.
 _COME_TO: Final = 0.1
 _Shares = defaultdict[tuple[str, int], float]
 _SHORT: Final = CAUSE.threshold("short")
@@ -82,8 +82,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _of_a_pipeline(case: Case) -> Iterator[Replayed]:
     """The rank whose device works longest beside the replicas of its stage.
 
-    In a pipeline everyone waits for its neighbours, so that who comes last says nothing. Where all stages of one
-    pipeline take longer it is what they were given, and no rank.
+    In a pipeline every rank waits for its neighbours, so that the last one is no evidence. If all stages of one
+    pipeline take longer, the reason is their input, and no rank.
     """
     found = stages(case)
     if found is None or len(found.ranks[0]) < 2:
@@ -104,7 +104,7 @@ def _of_a_pipeline(case: Case) -> Iterator[Replayed]:
 
 
 def _of_a_ring(case: Case) -> Iterator[Replayed]:
-    """The rank whose device works longest. Each waits for the one before it, so that who comes last says nothing."""
+    """The rank whose device works longest. Each waits for the one before it, so that the last one is no evidence."""
     lasts = {
         rank.rank: case.time_of(case.nodes(rank, device=rank.workings.classified.class_of == COMPUTE))
         for rank in case.ranks
@@ -227,8 +227,8 @@ def _host_ratio(case: Case, rank: int, peers: Sequence[int]) -> float:
 def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
     """The rank that makes the others wait most: its share of the waiting, the waiting per step, how many collectives.
 
-    At last how likely it is that some rank does so often by chance: delays that are handed on from one group to
-    another are one and the same, and count once.
+    The last value is the probability that some rank does so by chance: a delay that is passed on from one group to
+    another counts once.
     """
     met = meetings(case)
     # Those that make up nearly all of the waiting: of short ones chance decides who comes last.
@@ -274,7 +274,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     if uneven_tokens(case, found) is not None:
         return
     slowest, late = found.run, found.late
-    # It is shared out as far as that rank is longer at lines that its peers come to as well.
+    # The excess is shared out as far as it lies at lines that the peers come to as well.
     alike = _at_the_same_lines(slowest, found.others)
     expected = alike * found.shared + (1 - alike) * late
     yield from_samples(
@@ -325,8 +325,8 @@ def _by_lines(slowest: RunSummary, others: list[RunSummary]) -> tuple[_Shares, _
 def _at_the_same_lines(slowest: RunSummary, others: list[RunSummary]) -> float:
     """The share of a rank's work at lines that its peers come to; 0 where no line is known.
 
-    How often it and they are found at a line is taken of what each of them works: who waits most of a step does less
-    of everything.
+    Their frequencies at a line are relative to the work of each: a rank that waits most of a step does less of
+    everything.
     """
     own, usual = _by_lines(slowest, others)
     works = float(np.median([run.on_cpu_share for run in others])) / max(slowest.on_cpu_share, 1e-9)

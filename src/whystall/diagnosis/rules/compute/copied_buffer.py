@@ -111,9 +111,9 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
 
 
 def on_a_device(case: Case) -> Iterator[Replayed]:
-    """The same by the kernels of these operators: writing what is new takes as long as a small kernel at least.
+    """The same by the kernels of these operators: writing new rows takes at least the time of a small kernel.
 
-    Attention on devices takes keys and values whose rows lie apart as it takes others: of caches no more is left.
+    Attention on devices takes keys and values with rows apart as fast as others: caches leave no more.
     """
     for found in _buffers(case):
         kept = np.maximum(found.share, np.minimum(_SMALL_NS / np.maximum(case.replayed.duration, 1), 1.0))
@@ -274,7 +274,7 @@ def _cuts(rank: RankCase) -> Callable[[int, _Added], int]:
 
 
 def _of_caches(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
-    """Whether most of what is joined has the dimensions of keys and values."""
+    """Whether most of the joined tensors have the dimensions of keys and values."""
     dims = rank.trace.operators["input_dims"].filter(pl.Series(chosen)).cast(pl.String)
     joined = [next(iter(sizes_by_argument(text)), ()) for text in dims]
     return sum(len(one[0]) == _OF_CACHES for one in joined if one) > len(joined) / 2

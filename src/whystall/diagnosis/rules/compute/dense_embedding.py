@@ -1,4 +1,4 @@
-"""An embedding whose gradient and optimizer's step go over all rows of a table of which a batch reads few."""
+"""An embedding whose gradient and optimizer's step go over all rows of a table while a batch reads few."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
 def _with_products(
     case: Case, rank: RankCase, rows: Mask, shares: list[NDArray[np.float64]]
 ) -> list[NDArray[np.float64]]:
-    """The shares, those of matrix products by what their arithmetic takes in single precision.
+    """The shares, those of matrix products by the time of their arithmetic in single precision.
 
     Without tensor cores some devices multiply no faster than in double precision: TF32 is expected where other kernels
     of the job use it, and at best.

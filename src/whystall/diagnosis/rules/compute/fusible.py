@@ -58,7 +58,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
-    """Chains that take much of a step on a CPU, whose caches do not hold what one operator hands to the next."""
+    """Chains that take much of a step on a CPU, whose caches do not hold the intermediate results."""
     for rank in case.ranks:
         chains = elementwise_chains(rank, calls=_LEAST_CHAIN, least_bytes=_LEAST_BYTES)
         if chains is None or _differentiated_twice(rank):

@@ -30,7 +30,7 @@ _SLOW_TIMES: Final = CAUSE.threshold("slow_times")
 _SCATTERED: Final = CAUSE.threshold("scattered")
 _ADDS: Final = "aten::_index_put_impl_"
 _PICKS: Final = "aten::index"
-# The node of the backward pass, and what the engine records around it.
+# The node of the backward pass, and the engine's records around it.
 _MOST_REMOVES: Final = 3
 _MATRIX: Final = 2
 # Where index_put has the values, behind the matrix and the indices.
@@ -84,8 +84,8 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
 def on_a_device(case: Case) -> Iterator[Replayed]:
     """Kernels that add gradients of picked rows, and take far longer than moving these rows does.
 
-    The rows of one index are added one after another by the same few threads: a call takes as long as the index that
-    is picked most.
+    The rows of one index are added one after another by the same few threads: the most frequent index determines a
+    call's time.
     """
     for rank in case.ranks:
         adds, moved_ns = _adding_on_a_device(rank)
@@ -130,7 +130,7 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
 
 
 def _adding_on_a_device(rank: RankCase) -> tuple[Mask, NDArray[np.float64]]:
-    """The kernels that add gradients of picked rows, and what moving these takes at the device's peak bandwidth."""
+    """The kernels that add gradients of picked rows, and the time to move these at the device's peak bandwidth."""
     table, work = rank.trace.operators, rank.workings
     speed = work.peak.memory_bytes_per_s if work.peak is not None else None
     if speed is None or "forward" not in table.columns:
@@ -156,7 +156,7 @@ def _are_rows(dims: str | None) -> bool:
 
 
 def _sizes(dims: str | None) -> tuple[Shape, Shape]:
-    """The sizes of what gradients are added to, and of these; nothing where they are not known."""
+    """The sizes of an accumulation's target, and of its addends; nothing where they are not known."""
     given = sizes_by_argument(dims)
     if len(given) <= _VALUES or len(given[0]) != 1 or len(given[_VALUES]) != 1:
         return (), ()

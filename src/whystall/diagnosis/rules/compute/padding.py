@@ -1,4 +1,4 @@
-"""Work on padding: batches of which the job computes more places than hold anything."""
+"""Work on padding: batches whose computed positions exceed their real ones."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _of_batch(tensor: Any, rows: int, places: int) -> int:
 
 
 def _kept(case: Case, rank: RankCase, powers: NDArray[np.int64], keep: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Per node the share of its time that is left, ``keep`` by powers; what a call takes by itself stays."""
+    """Remaining share of each node, ``keep`` by powers; a call's own cost stays."""
     kept = case.operator_values(rank, np.append(1.0, keep)[powers], 1.0)
     least = (_LAUNCH_NS if rank.on_device else _CALL_NS) / np.maximum(case.replayed.duration, 1)
     return np.where(kept < 1, np.maximum(kept, np.minimum(least, 1.0)), 1.0)

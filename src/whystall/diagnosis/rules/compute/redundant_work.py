@@ -63,7 +63,7 @@ _FORMS: Final = (
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """All kinds: by the numbers that autograd gives what it will differentiate, and by the gradients that it adds."""
+    """All kinds: by autograd's numbers of operators to differentiate, and by the gradients that it adds."""
     for rank in case.ranks:
         again, unused = repeated_operators(rank)
         for left, what, remedy, held in (
@@ -87,7 +87,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 continue
             nodes = case.work_of(rank, rows)
             kept = np.where(case.host_within_operators(rank, left == 0), 0.0, case.operator_values(rank, left, 1.0))
-            if not rank.on_device:  # what calls them is gone as well: hooks, and the states of random numbers
+            if not rank.on_device:  # their callers are gone as well: hooks, and the states of random numbers
                 pauses = between(case, rank, left == 0)
                 nodes, kept = nodes | pauses, np.where(pauses, 0.0, kept)
             per_step = case.time_of(nodes & (kept == 0)) + case.time_of(nodes & (kept > 0)) // 2
@@ -112,7 +112,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
-    """Passes over a sequence that grew by one place: of each operator the share of one place is left."""
+    """Passes over a sequence that grew by one token: one token's share of each operator is left."""
     for rank in case.ranks:
         found = products(rank)
         passes = longer_passes(rank, found)
@@ -185,7 +185,7 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
-    """Work of which another form takes a part of the time."""
+    """Work with a cheaper form."""
     for rank in case.ranks:
         price = price_on(rank)
         rewritten = (rewrite.wasted(rank, price) for rewrite in REWRITES)
@@ -216,7 +216,7 @@ def _recomputed(case: Case) -> Remedy:
 
 
 def _held_instead(case: Case, rank: RankCase, again: Mask) -> int:
-    """The bytes, per step, that operators which run again are given first: without that these would be held."""
+    """The bytes, per step, of the first inputs of operators that run again: the alternative holds these."""
     table = rank.trace.operators
     if "sequence" not in table.columns:
         return 0
@@ -233,7 +233,7 @@ def _first_bytes(dims: str | None, types: str | None) -> int:
 
 
 def _with_weights(rank: RankCase, found: Products, passes: list[LongerPass]) -> NDArray[np.float64]:
-    """Per operator what it takes at least for one place: its call, and for a product reading its matrix, too."""
+    """The least time of each operator for one token: its call, and for a product reading its matrix, too."""
     out = np.full(len(rank.trace.operators), CALL_NS)
     matrix = found.size[:, 1] * found.size[:, 2] * _BYTES
     # Matrices that fit a core's caches together are still there when the next place comes.
@@ -254,7 +254,7 @@ def _left(
 
 
 def _in_most_steps(case: Case, rank: RankCase, nodes: Mask) -> bool:
-    """Whether nodes take a share of the median step (what fills a few steps only is an episode)."""
+    """Whether nodes take a share of the median step (work of a few steps only is an episode)."""
     graph = case.replayed
     steps = rank.trace.steps
     if len(steps) < 2:

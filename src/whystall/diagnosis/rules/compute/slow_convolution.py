@@ -161,7 +161,7 @@ def _with_transforms(rank: RankCase, found: _Long, slower: float) -> float:
 
 
 def _long(rank: RankCase) -> dict[_Kind, _Long]:
-    """Convolutions with long kernels that are slower than transforms, by their recorded sizes and what they are."""
+    """Convolutions with long kernels that are slower than transforms, by their recorded sizes and their kind."""
     table = rank.trace.operators
     rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::convolution"))
     told = judged(table.select("input_dims", "concrete_inputs")[rows], _ratio)
@@ -178,9 +178,9 @@ def _long(rank: RankCase) -> dict[_Kind, _Long]:
 
 
 def _ratio(sizes: str | None, values: str | None) -> tuple[float, int, _Kind] | None:
-    """The FLOPs of a transform over those of the convolution, the kernel's elements, and what the convolution is.
+    """The FLOPs of a transform over those of the convolution, the kernel's elements, and the convolution's kind.
 
-    None where these are few.
+    ``None`` where these are few.
     """
     try:
         dims, concrete = parse_json(sizes or ""), parse_json(values or "")

@@ -29,7 +29,7 @@ _FASTER: Final = 3.0
 
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
-    """By recorded types: products in half precision that reach a small part of what single precision does."""
+    """By recorded types: products in half precision that reach a small part of single precision's rate."""
     for rank in case.ranks:
         for dtype in _HALVES:
             yield from _of_type(case, rank, dtype)

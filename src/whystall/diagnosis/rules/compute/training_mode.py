@@ -127,8 +127,8 @@ def _has_statistics(dims: str | None, values: str | None) -> bool:
 def _drawing(rank: RankCase, *, watched: bool) -> Mask:
     """The calls of dropout that draw, where nothing is trained.
 
-    A recording by hand may hold a training step's forward pass alone, for which autograd keeps what a backward pass
-    will need.
+    A manual recording may hold a training step's forward pass alone, for which autograd keeps tensors of a backward
+    pass.
     """
     table = rank.trace.operators
     nothing = np.zeros(len(table), np.bool_)

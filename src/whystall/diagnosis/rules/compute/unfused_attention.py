@@ -122,7 +122,7 @@ def _falls_back_by_dropout(rank: RankCase) -> bool:
 
 
 def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) -> NDArray[np.int64]:
-    """The durations of nodes, with products of some operators at what good kernels reach, times a factor."""
+    """The durations of nodes, with products of some operators at good kernels' rate, times a factor."""
     work = rank.workings
     duration = durations(rank)
     best = (work.peak.bf16_tflops or work.peak.fp16_tflops) if work.peak is not None else None

@@ -85,7 +85,7 @@ def _not_to_be_joined(rank: RankCase) -> set[str]:
 
 
 def _remedy(names: list[str]) -> Remedy:
-    """The option of the job's own optimizer; of one that torch does not know, what its author can do."""
+    """The option of the job's own optimizer; for one unknown to torch, advice for its author."""
     known = [name for name in (optimizer_named(name) for name in names) if name is not None]
     if not known:
         text = "Update all parameters at once: with torch._foreach functions, or an optimizer that has a fused form."
@@ -188,7 +188,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
             ceiling=case.without(nodes, left[0]),
             method="replay: one fused operator for all parameters",
             ranks=(rank.rank,),
-            tier=1,  # of nearly any job: a cause that leaves the optimizer less to do says more
+            tier=1,  # of nearly any job: a cause that leaves the optimizer less to do is more specific
             uncertainty=0.3,
             confidence=0.85,
             rivals=("host.python",),

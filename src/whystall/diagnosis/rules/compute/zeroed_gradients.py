@@ -26,7 +26,7 @@ from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT_NS: Final = CAUSE.threshold("left_ns")
-# How torch marks it, "Optimizer.zero_grad#SGD.zero_grad", and what adds a gradient to the one before.
+# torch's mark, "Optimizer.zero_grad#SGD.zero_grad", and the operators that accumulate gradients.
 _MARK: Final = re.compile(r"^Optimizer\.zero_grad#")
 _FILL: Final = re.compile(r"^aten::(_foreach_)?zero_$")
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
@@ -120,7 +120,7 @@ def _dropped(case: Case, rank: RankCase, found: _Filled) -> Replayed:
             lag=without_gaps(case, work),
             delay=prompt(case, work),
         ),
-        # A gradient that others hold as well is copied instead of added to.
+        # A gradient with other references is copied instead of added to.
         floor=Change(duration=np.where(case.nodes(rank, device=fills), 0, np.where(filling, scaled, graph.duration))),
         method="replay: gradients dropped, so that the next backward pass adds nothing to them",
         code=code_of(case, filling | case.nodes(rank, device=fills)),

@@ -59,7 +59,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _with_clocks(case: Case, rank: RankCase, found: Replayed) -> Replayed:
-    """The same with what the run's clocks say of it: that they dropped, or that they did not."""
+    """The same with the run's clocks: that they dropped, or that they did not."""
     devices = set(rank.trace.device_events["device"].to_list())
     clocks = [
         each
@@ -155,7 +155,7 @@ def _at_usual_pace(case: Case, rank: RankCase, chosen: Mask, steps: list[int], s
 
 
 def _over_own_best(rank: RankCase, computes: Mask) -> NDArray[np.float64]:
-    """Per event its duration over the best of its like: of the same name and grid, of which there are enough."""
+    """The duration of each event over the best of its kind: those of the same name and grid, if there are enough."""
     events = rank.trace.device_events
     duration = durations(rank)
     key = codes(events["name"]).astype(np.int64)

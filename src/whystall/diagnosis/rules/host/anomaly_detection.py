@@ -28,7 +28,7 @@ _SEARCHES: Final = frozenset({"aten::isnan", "aten::_is_any_true", "aten::item",
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
-    """Searches of gradients that the engine makes itself, and what writing stacks adds to forward operators."""
+    """Searches of gradients that the engine makes itself, and the time of stacks added to forward operators."""
     for rank in case.ranks:
         searches = _searches(rank)
         if not searches.any():

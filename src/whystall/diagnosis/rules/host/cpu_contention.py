@@ -65,7 +65,7 @@ def _waits(line: SampledLine) -> bool:
 
 
 def contentions(case: Case) -> list[Contention]:
-    """The ranks that lack cores: off the core, often switched out, and with somebody to compete with."""
+    """The ranks that lack cores: off the core, often switched out, and with competitors."""
     cores, threads = case.facts.cores_here or case.facts.cores, case.facts.threads
     ranks = case.facts.ranks_here or case.facts.processes
     crowded = cores is not None and threads is not None and threads * ranks > cores
@@ -75,7 +75,8 @@ def contentions(case: Case) -> list[Contention]:
         if threads == 1 and run.queued_share is not None:
             off = min(off, run.queued_share)  # a single thread that waits for no core waits for something else
         switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)
-        # Ranks of one job wait for each other off their cores: what a single thread waits for a core is known apart.
+        # Ranks of one job wait for each other off their cores: a single thread's wait for a core is measured
+        # separately.
         told = case.facts.processes == 1 or (threads == 1 and run.queued_share is not None)
         # A job that uses all of its cores itself has lost none: others are busy on other cores.
         full = case.facts.processes == 1 and cores is not None and (run.own_cores or 0.0) >= _FILLED * cores

@@ -101,7 +101,7 @@ def in_slow_steps(case: Case) -> Iterator[Sampled]:
 
 
 def in_silence(case: Case) -> Iterator[Replayed]:
-    """Long Python that nothing names in a trace, in a run of which Python itself says that it collects for as long."""
+    """Long Python that nothing names in a trace, in a run whose collections take that long by Python's own counters."""
     for silent in silent_episodes(case):
         if silent.collects.any():
             begin, end = silent.begin[silent.collects], silent.end[silent.collects]

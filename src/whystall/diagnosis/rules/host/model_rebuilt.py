@@ -18,8 +18,8 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST: Final = 0.05
 _INITIALISES: Final = re.compile(r"^torch\.nn\.init:|^transformers\.\S*:_?(init|initialize)_weights?$")
 _CONSTRUCTS: Final = re.compile(r"^torch\.nn\.modules\.\S+:(__init__|_?reset_parameters)$")
-_IN_PLACE: Final = re.compile(r"\w_\s*\(")  # a call of a function that changes its argument, as torch names them
-# What fills a model that was made, or is made with it.
+_IN_PLACE: Final = re.compile(r"\w_\s*\(")  # a call of a function that changes its argument, by torch's convention
+# Functions that fill a new model, or are made with it.
 _FILLS: Final = re.compile(
     r"^torch\.(serialization|_utils):|^torch\.nn\.modules\.module:\w*(load_state_dict|load|_apply|eval|train)$|^copy:"
 )

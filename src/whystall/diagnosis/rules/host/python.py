@@ -132,7 +132,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     per_step = case.time_of(nodes)
     collected = collected_ns(case, rank)
-    # Python itself says of a watched run how long it collects.
+    # Python's own counters give a watched run's collection time.
     known = rank.analysis.signals.get("python_stacks") or (collected is not None and collected < _SELDOM * per_step)
     work = python_work(case, rank, nodes)
     beneath = () if work is None else (evidence.text("the costliest function in it", _told(work)),)
@@ -315,7 +315,7 @@ def _runs_in_a_part(line: SampledLine) -> bool:
 
 
 def _calls_model_for_one(case: Case, run: RunSummary, lines: list[SampledLine]) -> bool:
-    """Whether most of the time is at a line that calls the model, and the model is given one sample at a time."""
+    """Whether most of the time is at a line that calls the model with one sample at a time."""
     if not any(is_given_one_sample(rank) for rank in case.ranks if rank.rank == run.rank):
         return False
     by_line: defaultdict[tuple[str, int], float] = defaultdict(float)

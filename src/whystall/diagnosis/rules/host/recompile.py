@@ -43,7 +43,7 @@ _TRACED: Final = Remedy(
     patch="traced = torch.jit.trace(model, example)  # once, before the loop",
     risk="A trace holds for the branches and sizes of its example.",
 )
-# torch/_inductor/cudagraph_trees.py, and what it marks with dynamo_timed.
+# torch/_inductor/cudagraph_trees.py, and its marks by dynamo_timed.
 _GRAPH: Final = re.compile(r"CUDAGraphNode|cudagraph_trees")
 _RECORDED: Final = "CUDA graphs are recorded again"
 _FEWER_SIZES: Final = Remedy(

@@ -1,4 +1,4 @@
-"""Batches that the training thread puts together itself: what workers have made, and rows of tensors one by one."""
+"""Batches that the training thread puts together itself: from workers' samples, and from rows of tensors one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEFT_OF_ROWS: Final = CAUSE.threshold("left_of_rows")
 # The rows of a TensorDataset are taken in a generator within its __getitem__.
 _TAKES_ROWS: Final = re.compile(r"^torch\.utils\.data\.dataset:(<genexpr>|__getitem__)$")
 _OF_TORCH: Final = "torch.utils.data."
-# Python in between is found at the line that asked for the batch.
+# Python in between is found at the line that requested the batch.
 _LEAST_TAKING: Final = 0.02
 _MOSTLY: Final = 0.8
 _ONE_INDEX: Final = Remedy(

@@ -47,23 +47,23 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     unequal = float(np.median(work.std(axis=0) / work.mean(axis=0)))
     # A common factor of a rank's steps (its device, its model's share) does not come from inputs.
     follows = _correlation(work / work.mean(axis=0), time / time.mean(axis=0))
-    # The same rank in nearly all steps is a straggler, which says more: what is in its data or its device.
+    # The same rank in nearly all steps is a straggler, a more specific cause: its data or its device.
     most = np.bincount(work.argmax(axis=0)).max() / work.shape[1]
     if unequal >= _UNEQUAL and follows >= _ALIKE and most < _ALWAYS:
         yield _balanced(case, ranks, unequal, follows)
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
-    """The same of a watched job on CPUs: by how long each rank's thread is on a core in the same steps.
+    """The same for a watched job on CPUs: by each rank's time on a core in the same steps.
 
-    That is of the whole run; what was recorded has to show that they are given inputs of other sizes.
+    That is over the whole run; the recording has to show inputs of different sizes.
     """
     runs = measured_runs(case)
     uneven = next((run.uneven for run in runs), None)
     if len(runs) < 2 or uneven is None or case.graph is None or not _data_parallel(case):
         return
     if not all(_meets_in_each_step(case, rank) for rank in case.ranks):
-        return  # as weights that are averaged now and then: what steps differ in evens out until then
+        return  # as weights that are averaged occasionally: the steps' differences even out until then
     slowest = max(runs, key=lambda run: (run.mean_ns, -run.rank))
     above = uneven.above_ns - uneven.of_one_rank_ns
     # In a few steps it is occasional work, on one rank a straggler.

@@ -60,7 +60,7 @@ _CHEAPER: Final = {
     "by_line": (0.1, 0.5),
     "costly": (0.05, 0.3),
 }
-# Where the loader itself is found: it asks for rows one by one, and stacks them.
+# Functions of the loader itself: it reads rows one by one, and stacks them.
 _HANDLES_ROWS: Final = re.compile(r"^torch\.utils\.data\.(_utils\.(fetch|collate)|dataloader):")
 # A loader with a larger share of the steps is costly, with any batches; a line with more than half of it.
 _MOSTLY_MADE: Final = 0.4
@@ -85,7 +85,7 @@ def _with_workers_meanwhile(case: Case, rank: RankCase, own: Mask) -> Replayed:
     begin, end, _ = rank.intervals(own)
     nodes = waiting_nodes(case, rank, begin, end)
     per_step = case.time_of(nodes)
-    # Workers make batches while the step computes: what they cannot make in a step is still waited for.
+    # Workers make batches while the step computes: the step still waits for the rest.
     meanwhile = max(case.step_ns - per_step, 1)
     wanted = (
         keeping_up(per_step, meanwhile) if case.facts.cores else min(keeping_up(per_step, meanwhile), DEFAULT_CORES)
@@ -171,7 +171,7 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
 
 
 def _one_function(lines: list[SampledLine]) -> str | None:
-    """A function outside of torch in which more than half of the time at some lines goes."""
+    """A function outside of torch that takes more than half of the time at some lines."""
     name, share = next(iter(functions_by_share(lines)), ("", 0.0))
     return name if share > _MOST_OF_IT and not is_torchs(name) else None
 
@@ -187,12 +187,12 @@ def _in_one_line(waits: InputWaits) -> float:
 
 
 def _kept_iterator(case: Case, waits: InputWaits) -> Sampled:
-    """A loader that is begun for each batch: what beginning it takes, at most all that batches take."""
+    """A loader that is begun for each batch: the cost of its begin, at most the whole cost of batches."""
     run = waits.run
     begins = lines_where(run, lambda line: line.part == "input" and bool(BEGINS_LOADER.search(line.leaf)))
     freed = between_fetches(case, run)
     share, most = share_of(begins) + share_of(freed), waits.made + share_of(freed)
-    # The indices of a whole epoch push what the step needs out of the caches.
+    # The indices of a whole epoch evict the step's data from the caches.
     usual, most = (taken + (1 - taken) * more for taken, more in zip((share, most), _COLD_CACHES, strict=True))
     return from_samples(
         CAUSE.id,

@@ -91,7 +91,7 @@ def in_slow_steps(case: Case) -> Iterator[Sampled]:
 
 
 def _made_anew(case: Case) -> bool:
-    """Whether loaders are made, asked for an epoch or so, and let go."""
+    """Whether loaders are made, used for an epoch or so, and dropped."""
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     used = sum(int(loader.get("epochs") or 0) > 1 for loader in loaders)
     return len(loaders) >= _MANY_LOADERS and 2 * used < len(loaders)

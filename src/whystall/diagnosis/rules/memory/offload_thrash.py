@@ -23,7 +23,7 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _MANY_COPIES: Final = CAUSE.threshold("many_copies")
 _MOST_STEPS: Final = 0.8
-"""The share of the steps that must copy: what is saved or loaded now and then is no state that is needed."""
+"""The share of the steps that must copy: state that is saved or loaded occasionally is not needed in a step."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:

@@ -66,7 +66,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     runs = {run.rank: run for run in measured_runs(case)}
     if len(runs) < 2 or not sends_through(case):
         return
-    # gloo's messages do not say whom they are for: where none are known to meet, all ranks are one pipeline or none is.
+    # gloo's messages have no recorded receiver: where none are known to meet, all ranks are one pipeline or none is.
     own = next(iter(pipelines(case)), [rank.rank for rank in case.ranks])
     micro = turns_of(case, own) if runs.keys() >= set(own) else 0
     if not micro or len({bool(len(rank.optimizer_steps[0])) for rank in case.ranks}) > 1:

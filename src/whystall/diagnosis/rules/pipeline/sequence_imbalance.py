@@ -77,13 +77,13 @@ def _is_backward(rank: RankCase, row: NDArray[np.int64], name: pl.Series) -> NDA
 
 
 def _apart(attention: pl.DataFrame) -> float:
-    """The standard deviation, of the mean, of what the same call of each step takes: that of the usual call."""
+    """The standard deviation over the mean of the time of the same call of each step: that of the usual call."""
     calls = attention.group_by("rank", "name", "nth").agg(apart=pl.col("ns").std() / pl.col("ns").mean())
     return float(calls["apart"].median() or 0.0)  # type: ignore[arg-type]
 
 
 def _balanced(case: Case, attention: pl.DataFrame, unequal: float, together: float) -> Replayed:
-    """Each kernel of attention takes the mean of its step, over the ranks that call it as often."""
+    """Each kernel of attention takes the mean of its step, over the ranks that call it equally often."""
     counts = attention.with_columns(calls=pl.len().over("rank", "name", "step"))
     evened = counts.with_columns(mean=pl.col("ns").mean().over("name", "step", "calls"))
     wanted = case.replayed.duration.astype(np.float64)
