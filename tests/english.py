@@ -24,7 +24,7 @@ _WORDS: Final = re.compile(
     r"\b(?:anew|told|tells?|telling|likewise|nobody|so many|so much|as many|as much|whatever|whoever)\b", re.IGNORECASE
 )
 _CODE: Final = re.compile(r"``[^`]*``|`[^`]*`")
-_DOCTEST: Final = re.compile(r"^\s*(?:>>>|\.\.\.) .*$", re.MULTILINE)
+_DOCTEST: Final = re.compile(r"^[ \t]*>>> .*(?:\n[ \t]*\S.*)*", re.MULTILINE)
 _PARAGRAPH: Final = re.compile(r"\n\s*\n|^\s*(?:[-*]|\d\.) ", re.MULTILINE)
 _END: Final = re.compile(r"(?<=[.!?;:])\s+(?=[A-Z\"'`])")
 _NO_PROSE: Final = re.compile(r"```[\s\S]*?```|^    .*$|^\|.*$|^#.*$", re.MULTILINE)

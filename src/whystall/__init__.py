@@ -1,7 +1,7 @@
-"""whystall tells why a deep-learning job is slow.
+"""whystall explains why a deep-learning job is slow.
 
-``load`` reads a trace, ``analyze`` makes the report on one or many, ``render`` prints it. Nothing heavy
-is imported before it is used.
+``load`` reads a trace, ``analyze`` makes the report on one or many, ``render`` prints it. Nothing heavy is imported
+before it is used.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """What IPython calls at ``%load_ext whystall``: the magic ``%%whystall``, and results shown as pages are."""
+    """IPython's entry point at ``%load_ext whystall``: the magic ``%%whystall``, and results shown as pages are."""
     from whystall.notebook import load as load_notebook
 
     load_notebook(shell)

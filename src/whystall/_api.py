@@ -181,9 +181,9 @@ def compare(
     cache: bool = True,
     progress: Progress | None = None,
 ) -> Comparison:
-    """What changed between two runs, given as reports or as what `analyze` takes.
+    """The changes between two runs, given as reports or as inputs of `analyze`.
 
-    ``again`` are further pairs of runs of the same two, from which it is measured by what runs of the same differ.
+    ``again`` are further pairs of runs of the same two, which measure the noise between equal runs.
 
     >>> import whystall
     >>> comparison = whystall.compare(whystall.demo_recording(), whystall.demo_recording())

@@ -1,4 +1,4 @@
-"""What an analysis takes into account besides what was recorded.
+"""Inputs of an analysis besides the recording.
 
 Run facts, experiments, remedies, kernel classes, rules.
 """
@@ -41,9 +41,9 @@ _LARGEST_EXPERIMENTS: Final = 1 << 20
 
 
 def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bool) -> RunFacts:
-    """What run folders say of their machine; of several ranks the first one's word counts.
+    """The run folders' facts about their machine; those of the first of several ranks count.
 
-    ``remedies`` brings in what remedies were worth on this machine before.
+    ``remedies`` adds the gains of remedies on this machine before.
     """
     worth = brought_by(read_remedies(record_file()), _statistic_of) if remedies else {}
     ranks = [rank for folder in folders for rank in read_run_file(folder / RUN_JSON)]
@@ -104,9 +104,9 @@ def _whole_job(folders: Sequence[Path], began: int | None, ranks: Sequence[RankF
 
 
 def stood_still(folder: Path, failures: list[str]) -> list[str]:
-    """Who kept the ranks of a run waiting, where they stood still or one failed: what their flight recorders held.
+    """The rank that kept the others waiting, if ranks hung or one failed, from their flight recorders' content.
 
-    Where they held nothing, since they were off: what lets them tell the next time.
+    If they were off and held nothing: how to switch them on the next time.
     """
     if not rank_files(folder, "flight"):
         return []
@@ -121,7 +121,7 @@ def stood_still(folder: Path, failures: list[str]) -> list[str]:
 
 
 def _statistic_of(cause: str) -> Statistic:
-    """What shows a cause; of one that nobody knows any more nothing is asked."""
+    """The statistic that shows a cause; the median for one that is no longer known."""
     known = causes().get(cause)
     return known.statistic if known is not None else "median"
 

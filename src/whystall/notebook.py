@@ -42,8 +42,8 @@ def _magic(shell: Any) -> Callable[[str, str], Report | None]:
 
         %%whystall [-o FOLDER] [--stacks] [--modules] [--memory]
 
-        The report is the cell's result (`_`). What was recorded goes to FOLDER (whystall-runs/notebook), where the
-        next recording replaces it. More signals cost more time in the recorded steps: Python functions (--stacks), time
+        The report is the cell's result (`_`). Recordings go to FOLDER (whystall-runs/notebook), where the
+        next one replaces them. More signals cost more time in the recorded steps: Python functions (--stacks), time
         per module (--modules), allocations (--memory).
         """
         return _watched(shell, _options(line), cell)
@@ -57,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _options(line: str) -> argparse.Namespace:
-    """What stands behind the magic. Raises ``UsageError`` for what it does not know."""
+    """The options behind the magic. Raises ``UsageError`` for unknown ones."""
     parser = _Parser(prog="%%whystall", add_help=False, allow_abbrev=False)
     parser.add_argument("-o", "--output", default=FOLDER)
     for signal in ("stacks", "modules", "memory"):
@@ -152,7 +152,7 @@ def _memory_text(report: Any) -> str:
     return as_text(memory_document([report], _WIDTH), _WIDTH)
 
 
-# What is shown, by the name of its type, so that nothing is imported for it. A report has its HTML itself.
+# The display of results, by the name of the type, so that nothing is imported for it. A report has its HTML itself.
 _SHOWN: Final[tuple[tuple[str, Shown | None, Shown], ...]] = (
     ("whystall.report.schema.Report", None, _report_text),
     ("whystall.diagnosis.comparison.Comparison", _comparison_html, _comparison_text),

@@ -7,10 +7,10 @@ from typing import Any
 
 
 def brought(group: str, kind: type[Any], what: str) -> tuple[list[Any], list[str]]:
-    """What the entry points of a group bring, in order of their names, and a sentence on each that cannot be used.
+    """The objects of a group's entry points, in order of their names, and a sentence on each unusable one.
 
-    An entry point names one object of ``kind`` or a collection of them. Whatever is wrong with another package costs a
-    sentence and never the result.
+    An entry point names one object of ``kind`` or a collection of them. Any error in another package becomes a sentence
+    and never costs the result.
     """
     found: list[Any] = []
     failures: list[str] = []

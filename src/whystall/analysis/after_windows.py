@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from whystall.analysis.run_results import RecordedWindow
 from whystall.analysis.step_errors import median_error
 
-# After a window the trace is written: so many steps are left out.
+# The trace is written after a window: this many steps are left out.
 _SETTLES: Final = 3
-# So many steps before a window tell whether it began when steps were longer already.
+# Steps before a window that show whether steps had become longer already when it began.
 _LEAD_IN: Final = 3
 _FEWEST: Final = 10
 _MOST_COMPARED: Final = 50
-# Of fewer other places nobody knows how much times change where nothing was recorded.
+# With fewer other places, the variation without a recording is unknown.
 _FEWEST_OTHERS: Final = 4
 
 
@@ -44,7 +44,7 @@ def _window(step: int, free: list[NDArray[np.int64]], at: int, left: int) -> Rec
     before, after = free[at], free[at + 1]
     compared = min(len(before), len(after), _MOST_COMPARED)
     before = before[-compared:]
-    # What a profiler left switched on stays so: the fastest time of all that follows tells.
+    # A profiler left switched on stays on: the fastest of all later stretches shows it.
     stretches = [*np.array_split(after, 2), *(later for later in free[at + 2 :] if len(later) >= _FEWEST)]
     return RecordedWindow(
         step=step,

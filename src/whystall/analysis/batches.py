@@ -15,8 +15,8 @@ from whystall.json_text import NotJsonError, parse_json
 from whystall.trace.columns import codes, distinct
 from whystall.trace.model import Trace
 
-# Where each operator has its input and its weights. An embedding is left out: of positions it is given as many rows
-# whatever the batch.
+# Positions of each operator's input and weights. An embedding is left out: positions have the same number of rows for
+# any batch.
 _OPERANDS: Final = {
     "aten::linear": (0, 1),
     "aten::addmm": (1, 2),
@@ -32,9 +32,9 @@ _CONVOLUTION: Final = "conv"
 
 
 def given_rows(trace: Trace) -> list[GivenRows]:
-    """What the products of a step are given: those that do most, of which every call and step is given as many rows.
+    """The input rows of a step's largest products, if the number is the same in every call and step.
 
-    None where shapes or steps were not recorded.
+    Empty where shapes or steps were not recorded.
     """
     steps, table = trace.steps, trace.operators
     places = [code for code, name in enumerate(distinct(table["name"])) if name in _OPERANDS]

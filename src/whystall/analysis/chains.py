@@ -325,7 +325,7 @@ def chain_events(
     *,
     calls: int = 2,
 ) -> ChainEvents | None:
-    """The events behind the chains of at least so many calls; ``None`` where there are none."""
+    """The events behind the chains of at least ``calls`` calls; ``None`` where there are none."""
     stream = _in_stream_order(trace, device, tree, events, classified)
     fusible = _fusible(tree, work, stream, trace, classified)
     rows, firsts, left, most = [], [], [], []

@@ -49,7 +49,7 @@ _ELEMENT_BYTES: Final[dict[str, int]] = {
     "uint16": 2,
     "uint32": 4,
     "uint64": 8,
-    "bytes": 1,  # a recording that counts bytes and does not tell of what type
+    "bytes": 1,  # recordings that count bytes without a type
 }
 # A larger message does not exist: the count is damaged.
 _MOST_ELEMENTS: Final = 1 << 50
@@ -92,7 +92,7 @@ _KEY: Final = ("collective", "group", "group_size", "group_ranks", "dtype")
 
 @dataclass(frozen=True, slots=True)
 class Collectives:
-    """What one rank recorded of its collectives, one row each.
+    """One rank's recorded collectives, one row each.
 
     ``table`` has the columns of `communication_records` and ``device``, ``start``, ``end`` (ns, on the rank's clock)
     and ``overlap``, the part of the time that compute ran.
@@ -110,7 +110,7 @@ class Collectives:
 
 
 def attendance_of(trace: Trace, rank: int, class_of: NDArray[np.uint8]) -> Attendance:
-    """A rank's collectives to be matched with other ranks'; ``class_of`` tells of each device event what it is."""
+    """A rank's collectives, to match with other ranks'; ``class_of`` is the class of each device event."""
     if trace.device_events.is_empty():
         return Collectives(rank, _on_host(trace, None), on_host=True).attendance
     row = np.flatnonzero(class_of == COMMUNICATION)
@@ -139,7 +139,7 @@ def collectives_of(
 
 
 def _on_host(trace: Trace, compute: Cumulative | None) -> pl.DataFrame:
-    """What a library carried out on the host; of a trace without such events, what records tell of their callers."""
+    """Collectives that a library carried out on the host; without such events, the records of their callers."""
     begin = pl.concat([trace.operators["ts_ns"], trace.annotations["ts_ns"]]).to_numpy()
     duration = pl.concat([trace.operators["duration_ns"], trace.annotations["duration_ns"]]).to_numpy()
     records = host_collectives(trace)
@@ -357,14 +357,14 @@ def _beyond_latency(kind: str | None, ranks: int | None, fitted: tuple[float, fl
 
 
 def rates(kind: str | None, size: int | None, duration_ns: float, ranks: int | None) -> Bandwidth | None:
-    """Of sizes as recorded: all that a rank ends with or begins with, which is S of the kind (of gathers, a part)."""
+    """The bandwidth of a recorded size: the whole input or output of a rank, S of the kind (for gathers, a part)."""
     if kind is None or kind in _OF_ONE_RANK or not size or not ranks or ranks < 2 or duration_ns <= 0:
         return None
     return bandwidth(kind, size, duration_ns, ranks)
 
 
 def _over_link(kind: str | None, rates: Bandwidth | None, ranks: int | None, link: float | None) -> LinkShare:
-    """Of the device's own link, over which the ranks of a larger group than one machine holds do not all talk."""
+    """The share of the device's own link; a group larger than one machine does not use it for all its messages."""
     if kind is None or rates is None or link is None or not ranks or ranks > _IN_ONE_MACHINE:
         return LinkShare(None, None)
     return link_share(kind, rates.algorithm_bytes_per_s, ranks, link)

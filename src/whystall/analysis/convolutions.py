@@ -1,8 +1,8 @@
-"""What old traces leave out of convolutions, found elsewhere in the same trace.
+"""Recovers fields that old traces lack for convolutions, from elsewhere in the same trace.
 
 Before PyTorch 1.12 the profiler recorded no numbers beside shapes: no stride, no padding, no sizes. A convolution's
-result has the shape of the gradient that its backward pass is given, and the sizes that the two backward operators
-lack are those of tensors that the operator around them was given.
+result has the shape of the gradient that its backward pass receives, and the sizes that the two backward operators lack
+are those of tensors that the operator around them received.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def missing_sizes(trace: Trace, tree: OperatorTree) -> pl.Series:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What is asked of a call that is some convolution."""
+    """The fields of a call that may be a convolution."""
 
     name: str
     dims: str

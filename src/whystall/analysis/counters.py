@@ -1,4 +1,4 @@
-"""What a device's own counters said: over the window, while the device worked, and while it stood idle.
+"""Device counters: over the window, over the device's busy time, and over its idle time.
 
 A value holds from its time until the next one of its counter; the last holds as long as one usually does.
 """
@@ -22,11 +22,12 @@ Values = NDArray[np.float64]
 
 
 class DeviceCounter(Result, frozen=True, kw_only=True):
-    """One counter over the window of its device; of a device that is not known, or ran nothing, over that of all.
+    """One counter over the window of its device; over all windows if the device is unknown or ran nothing.
 
     Means and percentiles weigh a value by the time that it holds: ``covered_ns`` of the window in all, in which
-    ``samples`` values hold. ``busy_mean`` is of the time in which anything ran on the device, ``idle_mean`` of the
-    rest; of a value that holds through both each has its part. ``unit`` is ``None`` where the recording does not tell.
+    ``samples`` values hold. ``busy_mean`` covers the time in which anything ran on the device, ``idle_mean`` the rest;
+    a value that holds through both counts in each by its part. ``unit`` is ``None`` where the recording does not state
+    it.
     """
 
     rank: int
@@ -100,7 +101,7 @@ def weighted_mean(values: Values, held: Times) -> float | None:
 
 
 def weighted_percentile(values: Values, held: Times, percent: int) -> float | None:
-    """The least value that is not exceeded for so many percent of the time; ``None`` where none holds for any.
+    """The least value that is not exceeded for ``percent`` % of the time; ``None`` where no value holds for any.
 
     >>> weighted_percentile(np.array([3.0, 1.0, 2.0]), np.array([90, 5, 5]), 5)
     1.0

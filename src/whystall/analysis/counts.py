@@ -1,8 +1,7 @@
 """How often things happen in a step: launches, kernels, synchronisations, bytes copied.
 
-Unlike times, counts are the same on a busy machine and a quiet one, so that a gate on them needs no statistics. What a
-host did counts for the step during which it began, whatever thread it ran on; a device's events for the step that
-launched them.
+Unlike times, counts are the same on a busy machine and a quiet one, so that a gate on them needs no statistics. Host
+events count for the step during which they began, on any thread; device events for the step that launched them.
 """
 
 from __future__ import annotations

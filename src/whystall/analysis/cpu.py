@@ -38,7 +38,7 @@ _ASYNCHRONOUS: Final = re.compile(r"^_c10d_functional::|^Torch-Compiled|^Compile
 
 
 class CpuAccount:
-    """What the CPU did at each instant of the training thread's recording."""
+    """CPU activity at each instant of the training thread's recording."""
 
     def __init__(self, host: HostEvents, training: int, computing: set[int], enqueuing: NDArray[np.intp]) -> None:
         """``enqueuing`` are the events that hand a collective to a library's thread."""
@@ -137,13 +137,13 @@ def _spans(
 
 
 def cpu_account(trace: Trace) -> CpuAccount | None:
-    """What the CPU did all the while; ``None`` when no thread recorded anything."""
+    """The account of the CPU's activity; ``None`` when no thread recorded anything."""
     training = training_thread(trace)
     if training is None:
         return None
     names, parent = trace.operators["name"], rows_of(trace.operators["parent"])
     enqueuing = np.flatnonzero(matching(names, lambda name: name.startswith(ENQUEUES)) & (parent >= 0))
-    # What torch compiled computes on without an event, and waits where it says so.
+    # Code that torch compiled computes on without an event, and marks its waits.
     tells_all = ~matching(names, lambda name: bool(_ASYNCHRONOUS.match(name)))
     enqueuing = enqueuing[tells_all[parent[enqueuing]]]
     host = host_events(trace, collectives=True)

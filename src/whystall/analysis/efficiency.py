@@ -171,7 +171,7 @@ def _why_unknown(total: int, *, rated: bool, several: bool, named: str | None, p
 
 
 def tensor_core_share(classified: Classified, duration: NDArray[np.int64], mine: NDArray[np.bool_]) -> float | None:
-    """Of the time of kernels that could use tensor cores the share that does; ``None`` when there are none."""
+    """Share of tensor-core time among kernels that could use tensor cores; ``None`` when there are none."""
     could, uses = tensor_core_use(classified)
     eligible = could & mine
     whole = int(duration[eligible].sum())
@@ -181,7 +181,7 @@ def tensor_core_share(classified: Classified, duration: NDArray[np.int64], mine:
 def _tensor_core_flops_share(
     classified: Classified, work: OperatorWork, owner: EventWork, mine: NDArray[np.bool_]
 ) -> float | None:
-    """Of the FLOPs whose kernels are known the share done on tensor cores; ``None`` where there are none."""
+    """Share of FLOPs done on tensor cores, among those with known kernels; ``None`` where there are none."""
     _, uses = tensor_core_use(classified)
     flops = np.zeros(len(mine), np.int64)
     chosen = owner.main & mine
@@ -196,9 +196,9 @@ def tensor_core_use(classified: Classified) -> tuple[NDArray[np.bool_], NDArray[
 
 
 def accelerator_of(trace: Trace, device: Device, calibrations: Sequence[Calibration] = ()) -> Accelerator | None:
-    """The table's row for a device, by all that the trace tells of it: its name, capability, units and memory.
+    """The table's row for a device, by its recorded name, capability, units and memory.
 
-    Its gaps filled by ``calibrations``.
+    ``calibrations`` fill its gaps.
     """
     told = trace.metadata.device_properties(device.device)
     traits = (

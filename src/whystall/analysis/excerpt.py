@@ -27,9 +27,9 @@ _EMPTIED: Final = (
 
 
 def excerpt(trace: Trace, window: tuple[int, int]) -> Trace:
-    """The events that overlap a window (ns, the trace's own clock), and the calls that launched those on a device.
+    """The events that overlap a window (ns, the trace's own clock), and the calls that launched device events in it.
 
-    Each is there whole, and all steps are. Of the links between tables only those to launches are kept.
+    Each is kept whole, and so are all steps. Only links to launches are kept between tables.
     """
     device = _overlapping(trace.device_events, window)
     launch = rows_of(trace.device_events["launch"])[device]

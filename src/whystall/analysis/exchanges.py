@@ -22,7 +22,7 @@ from whystall.trace.model import Trace
 _FEWEST: Final = 6
 # A kernel that takes less of the device's time on every rank changes no conclusion.
 _LEAST_SHARE: Final = 0.01
-# The longest of the ranks takes so many times as long as the shortest, in a quarter of the occurrences at least.
+# The longest of the ranks takes at least this many times as long as the shortest, in a quarter of the occurrences.
 _MANYFOLD: Final = 2.0
 _LEAST_UNLIKE: Final = 0.25
 # The ends lie within this share of the difference of the lengths, in the median.
@@ -56,7 +56,7 @@ def _by_name(trace: Trace) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int6
 
 
 def _waits(occurrences: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> bool:
-    """Whether what ranks did as often differs manyfold in length and ends together, whatever their clocks."""
+    """Whether equally frequent work of ranks differs manyfold in length and ends together, on any clocks."""
     if len({len(duration) for duration, _ in occurrences}) > 1:
         return False
     lasts = np.stack([duration for duration, _ in occurrences]).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What a host thread was doing at each instant, in the words of the ledger."""
+"""The state of a host thread at each instant, in the words of the ledger."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HostState(IntEnum):
     COMMUNICATION = 8
 
 
-# Whatever runs inside these counts as them: an operator inside the loader's `__next__` is input.
+# Everything inside these takes their state: an operator inside the loader's `__next__` is input.
 INHERITED_STATES: Final = np.isin(np.arange(len(HostState)), (HostState.INPUT, HostState.GC, HostState.COMMUNICATION))
 
 INPUT_NAME: Final = re.compile(
@@ -71,7 +71,7 @@ class HostEvents:
         return self.order[first:last]
 
     def timeline(self, thread: int) -> Timeline:
-        """What ``thread`` was doing, from its first event to the end of its last."""
+        """The states of ``thread`` from its first event to the end of its last."""
         mine = self.events_of(thread)
         order = np.arange(len(mine), dtype=np.uint32)
         times, states = thread_states(self.start[mine], self.end[mine], order, self.state[mine], INHERITED_STATES)
@@ -159,7 +159,7 @@ def _states(names: pl.Series, otherwise: HostState, *, collectives: bool) -> NDA
 
 
 def call_state(name: str) -> HostState:
-    """What a runtime call means for its thread."""
+    """The state that a runtime call puts its thread in."""
     if is_call(name, "sync"):
         return HostState.SYNC
     if is_call(name, "allocate"):

@@ -66,8 +66,8 @@ _NODE: Final = re.compile(r"^[A-Z]\w*Backward\d*$|\bAccumulateGrad$")
 def backward_threads(trace: Trace) -> set[int]:
     """Threads on which the autograd engine runs.
 
-    Those of its operators, or (before 2022) of operators that name the thread of their forward, or that are named after
-    autograd's nodes where the trace does not say so much.
+    They run its operators; before 2022, operators that name the thread of their forward; else, operators that are named
+    after autograd's nodes.
     """
     engine = matching(trace.operators["name"], lambda name: name.startswith("autograd::engine::"))
     backward = engine | (trace.operators["forward_thread"].fill_null(0) > 0).to_numpy()
@@ -160,7 +160,7 @@ def _number(text: str | None) -> int | str:
 
 
 def call_kind(name: str) -> CallKind:
-    """What a runtime call of this name is for."""
+    """The purpose of a runtime call, by its name."""
     state = call_state(name)
     if state is HostState.SYNC:
         return "sync"

@@ -41,10 +41,10 @@ _PART_OF_STATE: Final = {
     HostState.GC: "idle_gc",
     HostState.NONE: "idle_unknown",
 }
-# Among so many launching threads, the busiest, it is asked which one waited for which.
+# Number of launching threads, the busiest, that are searched for waits on each other.
 _MOST_WAITED_FOR: Final = 16
-# A launch reaches an idle device within a few microseconds; a queued event follows the one before it
-# as quickly. What takes longer waited for something else. (traces.md: "gap < 10 us")
+# A launch reaches an idle device within a few microseconds; a queued event follows the one before it as quickly. A
+# longer gap has another cause. (traces.md: "gap < 10 us")
 SHORT_NS: Final = 10_000
 
 
@@ -56,7 +56,7 @@ class IdleSplit:
     host_late: NDArray[np.bool_]
     queued: NDArray[np.bool_]
     silent_host_ns: int
-    """Of ``idle_unknown``: the launching thread had no event recorded before or after."""
+    """Part of ``idle_unknown`` in which the launching thread had no event recorded before or after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _host_spans(
     launching: NDArray[np.int32],
     host: HostEvents,
 ) -> Iterator[Spans]:
-    """What the thread of each window was doing, instant by instant."""
+    """The states of each window's thread, instant by instant."""
     column = {part: index for index, part in enumerate(IDLE_PARTS)}
     part_of = np.array([column[_PART_OF_STATE[state]] for state in HostState], np.uint8)
     for member, timeline in launching_timelines(host, launching):

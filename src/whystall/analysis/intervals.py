@@ -13,7 +13,7 @@ from whystall._native import class_states
 
 Times = NDArray[np.int64]
 
-# What counts at an instant, by the mask of classes running (bit 0 compute, 1 communication, 2 memory).
+# Conditions at an instant, by the mask of classes running (bit 0 compute, 1 communication, 2 memory).
 _MASKS: Final = np.arange(8)
 ANY: Final = _MASKS != 0
 COMPUTE_RUNS: Final = (_MASKS & 1) != 0
@@ -85,7 +85,7 @@ def class_timeline(start: Times, end: Times, class_of: NDArray[np.uint8]) -> Tim
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Stretches of time that do not overlap, by begin, each of one part (a number whose meaning the maker tells)."""
+    """Stretches of time that do not overlap, by begin, each of one part (a number that the maker defines)."""
 
     begin: Times
     end: Times
@@ -107,7 +107,7 @@ class Spans:
         return cls(begin[new], end[last], part[new])
 
     def within(self, begin: int, end: int) -> Spans:
-        """What of them lies in a window."""
+        """The parts of them within a window."""
         low, high = np.clip(self.begin, begin, end), np.clip(self.end, begin, end)
         kept = high > low
         return Spans(low[kept], high[kept], self.part[kept])

@@ -79,25 +79,25 @@ Trait = Literal["tensor-cores", "tf32", "cuda-cores", "multi-tensor", "layout"]
 
 @dataclass(frozen=True, slots=True)
 class KernelTrait:
-    """What a name tells of how a kernel works; ``families`` are those that can have the trait, ``None``: all."""
+    """A property of a kernel that its name shows; ``families`` are those that can have the trait, ``None``: all."""
 
     families: frozenset[str] | None
     pattern: re.Pattern[str]
     but_not: re.Pattern[str] | None
 
     def told_by(self, name: str) -> bool:
-        """Whether a name tells it."""
+        """Whether a name shows it."""
         return bool(self.among(pl.Series([name[:_LONGEST_NAME]], dtype=pl.String))[0])
 
     def among(self, names: pl.Series) -> NDArray[np.bool_]:
-        """Which of ``names`` tell it."""
+        """Which of ``names`` show it."""
         told = found(self.pattern, names)
         return told if self.but_not is None else told & ~found(self.but_not, names)
 
 
 @cache
 def kernel_traits() -> dict[Trait, KernelTrait]:
-    """The traits that names tell."""
+    """The traits that names show."""
     return {row["trait"]: _trait(row) for row in tomllib.loads(_shipped())["trait"]}
 
 
@@ -116,7 +116,7 @@ def _dtypes() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 def dtype_told_by(name: str) -> str | None:
-    """The data type of a product's inputs as its kernel's name tells it, or ``None``.
+    """The data type of a product's inputs, from its kernel's name, or ``None``.
 
     >>> dtype_told_by("ampere_sgemm_128x64_nn"), dtype_told_by("nvjet_tst_144x128_64x6_2x1_v_bz_bias_TNN")
     ('float32', 'bfloat16')
@@ -142,11 +142,11 @@ class Classified:
         return could[self.family_of]
 
     def has(self, trait: Trait) -> NDArray[np.bool_]:
-        """Which events have names that tell a trait, whatever their family."""
+        """Which events have names that show a trait, in any family."""
         return self._by_name(kernel_traits()[trait].among(self._cut))
 
     def is_told_to_be(self, dtype: str) -> NDArray[np.bool_]:
-        """Which events have names that tell a data type."""
+        """Which events have names that show a data type."""
         first = first_found([pattern for _, pattern in _dtypes()], self._cut)
         of = np.array([told == dtype for told, _ in _dtypes()] + [False], np.bool_)
         return self._by_name(of[first])
@@ -194,9 +194,9 @@ _LOOK_AROUND: Final = re.compile(r"\(\?<?[=!](?:[^()\\]|\\.)*\)")
 
 
 def found(pattern: re.Pattern[str], names: pl.Series) -> NDArray[np.bool_]:
-    """In which of ``names`` a shipped pattern is found, in time that is linear in their length.
+    """Which of ``names`` contain a shipped pattern, in time that is linear in their length.
 
-    polars reads each name once, whatever the pattern; ``re`` confirms what it finds of a pattern that looks around.
+    polars reads each name once, for any pattern; for a pattern that looks around ``re`` confirms the hits.
     """
     bare = _LOOK_AROUND.sub("", pattern.pattern)
     hits: NDArray[np.bool_] = names.str.contains(f"(?i){bare}").to_numpy().copy()
@@ -251,7 +251,7 @@ def readable(name: str) -> str:
 
 
 def shown(name: str) -> str:
-    """What rules see of a name: so many characters, or its identifiers where it is mangled."""
+    """The part of a name that rules see: its first characters, or its identifiers where it is mangled."""
     return readable(name[:_LONGEST_NAME])
 
 

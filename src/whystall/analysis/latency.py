@@ -1,4 +1,4 @@
-"""What a message takes before its first byte and for each byte: the line through times at several sizes."""
+"""A message's latency and time per byte: the line through times at several sizes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which collectives of several ranks are one and the same: a meeting of these ranks.
+"""Matches the collectives of several ranks: one collective of several ranks is a meeting of these ranks.
 
-Where all ranks recorded sequence numbers, these tell. Elsewhere the order within the group does: the n-th of a kind and
-size on one rank is the n-th on the others, unless ranks were not recorded from the same one on, or lost some. Then the
-times at which collectives end tell: the ranks of a group see its end together, but for what their clocks are apart.
-What was asked for before the recording began says nothing of itself: its order tells nothing beside others' times.
+Sequence numbers decide where all ranks recorded them. Elsewhere the order within the group does: the n-th of a kind and
+size on one rank is the n-th on the others, unless the recordings began with different ones, or lost some. Then the
+times at which collectives end decide: the ranks of a group see its end together, apart from their clocks' offsets. For
+collectives that were enqueued before the recording began, other groups' times outweigh the order.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from whystall.vocabulary.collectives import kind_named
 
-# What a rank gives and gets may differ from rank to rank.
+# Kinds whose input and output may differ from rank to rank.
 _UNEVEN: Final = frozenset({"all_to_all", "all_to_all_v", "gather", "scatter"})
 _LANE: Final = ("group", "kind", "dtype", "size")
-# Of the collectives of the rank that has fewer, so many must be left for a shift to be tried.
+# Minimum share of the collectives of the shorter rank that a shift must leave for it to be tried.
 _LEAST_OVERLAP: Final = 0.5
 _MOST_SHIFTS: Final = 512
 _FEW: Final = 4
-# A shift is as good as the best one when the ends scatter by no more than so much more, in ns.
+# A shift is as good as the best one when its ends scatter by at most this many times more, plus this in ns.
 _AS_GOOD: Final = 1.5
 _JITTER_NS: Final = 2_000
-# Where as many were recorded on both, another order is only taken on the word of so many that scatter so much less.
+# If both ranks recorded the same number, another order needs this many collectives and this much less scatter.
 _MANY: Final = 8
 _FAR_BETTER: Final = 4
 _TOGETHER: Final = 0.1
@@ -40,7 +40,7 @@ _SURE_NS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """One rank's collectives: as `communication_records` tells of them, with times in ns on the rank's own clock."""
+    """One rank's collectives: the rows of `communication_records`, with times in ns on the rank's own clock."""
 
     rank: int
     records: pl.DataFrame
@@ -51,9 +51,9 @@ class Attendance:
 
 
 def meetings(ranks: Sequence[Attendance]) -> list[NDArray[np.int64]]:
-    """Of each rank's collectives the number of the meeting; ranks that meet have the same number.
+    """The number of the meeting of each rank's collectives; ranks that meet have the same number.
 
-    What has no counterpart has a number of its own. The order in which ranks are given changes nothing but numbers.
+    A collective without a counterpart has a number of its own. The order of the ranks changes nothing but numbers.
     """
     if not any(len(one.start) for one in ranks):
         return [np.zeros(0, np.int64) for _ in ranks]
@@ -96,12 +96,12 @@ def _table(ranks: Sequence[Attendance]) -> pl.DataFrame:
     uneven = pl.col("kind").replace_strict({kind: kind_named(kind) in _UNEVEN for kind in table["kind"].unique()})
     whole = pl.col("sequence").is_not_null().all().over("group", "kind")
     table = table.with_columns(
-        # Of some libraries different groups of a job have the same name.
+        # Some libraries give different groups of a job the same name.
         group=pl.when(named).then("group").otherwise(pl.concat_str("group", pl.lit(" "), "group_ranks")),
         size=pl.when(uneven).then(-1).otherwise("size"),
         numbered=whole & ~pl.col("kind").str.starts_with("message"),
     )
-    # Its number tells all of a collective, whatever each rank gives to it.
+    # A sequence number identifies a collective, even if ranks contribute different sizes.
     alike = [pl.when("numbered").then(pl.lit(other)).otherwise(name).alias(name) for name, other in _BY_NUMBER.items()]
     return table.with_columns(*alike).sort("member", "start", "row")
 
@@ -126,7 +126,7 @@ def _kind(collective: str | None, group_ranks: str | None, rank: int) -> str:
 
 
 def _in_order(table: pl.DataFrame) -> pl.DataFrame:
-    """Which of its kind each collective is (``nth``); ``at`` is 0, or tells apart what has no counterpart."""
+    """The position of each collective within its kind (``nth``); ``at`` is 0, or separates those without a twin."""
     table = table.with_columns(nth=pl.int_range(pl.len()).over("member", *_LANE), at=pl.lit(0, pl.Int64))
     groups = table.partition_by("group", maintain_order=True)
     told = [group for group in groups if not _is_untold(group)]
@@ -142,7 +142,7 @@ def _is_untold(group: pl.DataFrame) -> bool:
 
 
 def _moves(group: pl.DataFrame) -> dict[int, float]:
-    """What the ends of each member of a group must be moved by to be on one clock, in ns."""
+    """Offsets that put the ends of each member of a group on one clock, in ns."""
     reference, lanes = _reference(group)
     out = {int(reference["member"][0]): 0.0}
     for own in group.partition_by("member"):
@@ -169,9 +169,9 @@ def _reference(group: pl.DataFrame) -> tuple[pl.DataFrame, dict[tuple[object, ..
 
 
 def _as_one_numbers_them(group: pl.DataFrame, moved: Mapping[int, float]) -> pl.DataFrame:
-    """A group's collectives, numbered as the rank that has most of them numbers them.
+    """A group's collectives, numbered as on the rank that has most of them.
 
-    ``moved`` says of members what moves their ends to one clock, where other groups tell.
+    ``moved`` holds the members' clock offsets, as far as other groups determine them.
     """
     reference, lanes = _reference(group)
     first = int(reference["member"][0])
@@ -190,7 +190,7 @@ def _as_one_numbers_them(group: pl.DataFrame, moved: Mapping[int, float]) -> pl.
 
 
 def _clocks_apart(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> float | None:
-    """What the ends on a rank's clock must be moved by for those of the same collectives to fall together, in ns.
+    """The offset of a rank's clock that makes the ends of the same collectives coincide, in ns.
 
     ``None`` where the n-th are the same.
     """
@@ -221,10 +221,10 @@ def _clocks_apart(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> float |
 
 
 def _met_elsewhere(reference: pl.DataFrame, own: pl.DataFrame) -> bool:
-    """Whether, on one clock, no n-th overlaps the n-th, and those some places on all do and end together as well.
+    """Whether, on one clock, no n-th overlaps the n-th, and at one shift all do and end together as well.
 
-    So it is where ranks of one machine were not recorded from the same step on: of few collectives nothing else tells.
-    Clocks that are apart look the same where they are so by about a whole step: what meets ends nearer than that.
+    This happens if ranks of one machine were not recorded from the same step on: a few collectives show it in no other
+    way. Clocks that are apart by about a whole step look the same: but real meetings end nearer together than that.
     """
     (start, end), (begin, until) = ((lane["start"].to_numpy(), lane["end"].to_numpy()) for lane in (reference, own))
     if ((start <= until) & (begin <= end)).any():

@@ -1,7 +1,8 @@
-"""Who holds memory at an allocator's peak: for what, in which module, function and operator.
+"""Memory at an allocator's peak: its purpose, and the module, function and operator that hold it.
 
-A memory event has an address, a thread and an instant. What ran there and then says who asked, and when the address is
-given back says what for: what a forward pass makes and the backward pass of the same step frees is an activation.
+A memory event has an address, a thread and an instant. The events that ran there and then show who allocated, and the
+instant of the free shows the purpose: an allocation of a forward pass that the backward pass of the same step frees is
+an activation.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What memory events are placed by: operators with their modules, and the phase from each instant on."""
+    """Lookup tables for memory events: operators with their modules, and the phase from each instant on."""
 
     trace: Trace
     tree: OperatorTree
@@ -55,7 +56,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What was held at the peak, or why that is not known."""
+    """Memory held at the peak, or the reason why it is unknown."""
 
     held: list[HeldMemory]
     holders: list[MemoryHolder]
@@ -64,7 +65,7 @@ class Holding:
 
 
 def places_of(trace: Trace, tree: OperatorTree, modules: ModulePlaces) -> Places:
-    """What the memory events of a trace are placed by; phases are those of the threads that train."""
+    """The lookup tables for a trace's memory events; phases are those of the threads that train."""
     phase = phase_of_operators(trace, tree) if len(trace.operators) else np.zeros(0, np.int64)
     thread = trace.operators["thread"].to_numpy()
     training = np.unique(thread[(phase == _BACKWARD) | (phase == _OPTIMIZER)])
@@ -87,7 +88,7 @@ def places_of(trace: Trace, tree: OperatorTree, modules: ModulePlaces) -> Places
 
 
 def held_at_peak(events: pl.DataFrame, peak: int, places: Places) -> Holding:
-    """Who held what right after the event in row ``peak`` of one allocator's ``events``."""
+    """The holders of memory right after the event in row ``peak`` of one allocator's ``events``."""
     size, address = events["bytes"], events["address"]
     if size.null_count() or address.null_count():
         return Holding([], [], 0, "the memory events have no sizes or addresses")
@@ -117,7 +118,7 @@ def held_at_peak(events: pl.DataFrame, peak: int, places: Places) -> Holding:
 
 
 def _kinds(at: Rows, begin: Rows, end: Rows, places: Places) -> Rows:
-    """What each allocation is for, by the phases in which it was made and given back."""
+    """The purpose of each allocation, from the phases of its allocation and its free."""
     born = at[begin]
     dies = np.append(at, _NEVER)[np.minimum(end, len(at))]
     ends = dies != _NEVER

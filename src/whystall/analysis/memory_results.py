@@ -1,4 +1,4 @@
-"""What a trace says of memory: each allocator's peak, and who held it where that is known."""
+"""A trace's memory: each allocator's peak, and its holders where they are known."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MemoryHolder(Result, frozen=True, kw_only=True):
     """Allocations at the peak that were made for one purpose in one place.
 
     ``module`` is a path of classes, so that repeated blocks are one; ``function`` the innermost of the user's own, or
-    of a library's. Each is ``None`` where the trace does not tell.
+    of a library's. Each is ``None`` where the trace does not record it.
     """
 
     kind: MemoryKind

@@ -1,4 +1,4 @@
-"""Where device time comes from: operators, compiled kernels, replayed graphs; what cannot be told is counted as such.
+"""Where device time comes from: operators, compiled kernels, replayed graphs; unknown origins are counted as such.
 
 A kernel that Inductor made carries the operators it was fused from in its name, and its launch lies in the compiled
 region; both are read. A replayed graph is one launch of many kernels: it has a caller, and no operators.
@@ -54,7 +54,7 @@ class _Events:
 
 
 def kernel_origins(trace: Trace, device: Device, tree: OperatorTree, places: ModulePlaces) -> KernelOrigins:
-    """What launched the events of one device; counts and times add up to all of its events."""
+    """The origins of one device's events; counts and times add up to all of its events."""
     names = distinct(trace.device_events["name"])
     events = _events(trace, device, tree, places, names)
     shares = [

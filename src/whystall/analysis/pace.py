@@ -16,10 +16,10 @@ Parts = dict[str, NDArray[np.int64]]
 """Per part of a step its time in each of some steps, in nanoseconds; under ``step`` the whole."""
 
 STEP: Final = "step"
-# A job is slower where nearly all of its latest steps are longer than nearly all of its first ones, and by so much.
+# A job is slower where nearly all of its latest steps are longer than nearly all of its first ones, by this factor.
 _SLOWER: Final = 1.1
 _NEARLY_ALL: Final = 0.25
-# What a job computes takes up to half as long again where the machine is slower: its clock, other guests of its host.
+# Computation takes up to half as long again where the machine is slower: its clock, other guests of its host.
 _BY_ITSELF: Final = 1.5
 _WAITS: Final = ("input", "save", "gc")
 """The parts in which a job does not compute for its model."""

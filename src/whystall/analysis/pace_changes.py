@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 Durations = NDArray[np.int64]
 
 FEWEST: Final = 20
-"""So many steps are a pace."""
+"""Fewest steps of a pace."""
 IN_A_ROW: Final = 4
-"""So many steps are looked at together."""
-# Nearly all steps on one side of a change are longer than nearly all on the other, and by so much in the median: other
-# programs that come and go on a shared machine change the pace of a healthy job by up to 1.4.
+"""Number of consecutive steps that are averaged."""
+# Nearly all steps on one side of a change are longer than nearly all on the other, and the medians differ by this
+# factor: other programs that come and go on a shared machine change the pace of a healthy job by up to 1.4.
 _CHANGED: Final = 1.5
-# Of means by more: single slow steps are in several of them.
+# Means must differ by more: single slow steps are in several of them.
 _CHANGED_BY_MEANS: Final = 2.0
 _NEARLY_ALL: Final = 0.25
-# So much of the difference between the sides lies at the change itself: else it rises slowly.
+# Minimum share of the difference between the sides that lies at the change itself: else it rises slowly.
 _AT_ONCE: Final = 0.6
 # Two paces are the same one where they differ by no more than this.
 _ALIKE: Final = 1.15
@@ -51,7 +51,7 @@ def pace_changes(duration: Durations) -> list[int]:
 
 
 def _to_other_paces(duration: Durations, least: float) -> list[int]:
-    """The changes by so much, in order; none where a pace comes back."""
+    """The changes by at least ``least``, in order; none where a pace comes back."""
     changes = sorted(_within(duration, least))
     if not changes:
         return []
@@ -76,7 +76,7 @@ def means_in_a_row(duration: Durations) -> Durations:
 
 
 def _within(duration: Durations, least: float) -> list[int]:
-    """The changes of a run, in whatever order."""
+    """The changes of a run, in no order."""
     found: list[int] = []
     stretches = [(0, len(duration))]
     while stretches and len(found) < _MOST_CHANGES:
@@ -110,7 +110,7 @@ def _apart(low: Durations, high: Durations) -> float:
 
 
 def _split(duration: Durations) -> int:
-    """Where two means tell the logarithms apart best: among blocks first (their medians), then within two of them."""
+    """The split at which two means fit the logarithms best: among blocks (their medians), then within two of them."""
     logs = np.log(np.maximum(duration, 1).astype(np.float64))
     edges = np.unique(np.linspace(0, len(logs), min(len(logs), _MOST_BLOCKS) + 1).astype(np.intp))
     medians = np.array([np.median(logs[a:b]) for a, b in itertools.pairwise(edges)])

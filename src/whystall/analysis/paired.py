@@ -1,8 +1,8 @@
-"""What pairs of runs say: the speed-up with an interval, and how far apart the same thing measures twice.
+"""Statistics of pairs of runs: the speed-up with an interval, and how far two runs of the same code differ.
 
 Two halves of one run of identical code were seen to differ by 0.88 to 1.31 times on a shared machine (reference:
-causes.md, "Proof of a fix"): only interleaved pairs and a noise floor measured in the same way tell a change from that.
-A pair is one observation, however many steps its runs had: steps of one run share what makes runs differ.
+causes.md, "Proof of a fix"): only interleaved pairs and a noise floor measured in the same way separate a change from
+that. A pair is one observation, however many steps its runs had: all steps of a run share the noise of that run.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def student(freedom: int) -> float:
 
 @cache
 def half_width(pairs: int) -> float:
-    """How far the interval of so many pairs reaches, on average, in standard deviations of one pair's log-ratio.
+    """Mean half-width of the interval of ``pairs`` pairs, in standard deviations of one pair's log-ratio.
 
-    Drawn from normal ones: the interval of few pairs has no simple formula.
+    It is drawn from normal values: the interval of few pairs has no simple formula.
     """
     drawn = np.random.default_rng(_SEED).normal(0, _SMALL, (_DRAWS, pairs))
     found = [_interval(ratios) for ratios in drawn]
@@ -119,9 +119,9 @@ def half_width(pairs: int) -> float:
 
 @cache
 def _signed_rank(count: int) -> int:
-    """How many of the smallest means of two lie outside of the interval at 95 %, of so many pairs.
+    """How many of the smallest pairwise means lie outside of the 95 % interval of ``count`` pairs.
 
-    Of all signs that the ranks 1 to ``count`` may have, at most 2.5 % have a smaller sum of positive ranks.
+    At most 2.5 % of all signs that the ranks 1 to ``count`` may have give a smaller sum of positive ranks.
     """
     ways = np.zeros(count * (count + 1) // 2 + 1)
     ways[0] = 1.0
@@ -132,7 +132,7 @@ def _signed_rank(count: int) -> int:
 
 
 def noise_floor(variants: Sequence[Sequence[float]]) -> float:
-    """By what ratio the median of such pairs may differ from 1 when nothing was changed.
+    """The ratio by which the median of such pairs may differ from 1 when nothing was changed.
 
     Each variant's runs are paired with the next ones of the same variant, which is an A/A run of the same length.
     """

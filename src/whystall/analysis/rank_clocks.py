@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from whystall.analysis.meetings import Attendance
 from whystall.vocabulary.collectives import kind_named
 
-# From these no rank goes before it has what all others gave. Who broadcasts or sends may go first.
+# No rank leaves these before it has every other rank's input. A rank that broadcasts or sends may leave first.
 _END_TOGETHER: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v"})
 _FEW: Final = 3
 _FEWEST_FOR_DRIFT: Final = 8
@@ -28,10 +28,10 @@ _OF_MEDIAN: Final = 1.2533
 
 @dataclass(frozen=True, slots=True)
 class RankClock:
-    """What a rank's clock has to do with that of the first rank.
+    """A rank's clock relative to that of the first rank.
 
-    ``offset_ns`` is added to a time at ``at_ns`` on the rank's own clock, ``drift`` times what lies between to others.
-    ``uncertainty_ns`` (one standard deviation) is known of ``meetings`` of three and more.
+    ``offset_ns`` is added to a time at ``at_ns`` on the rank's own clock; other times also get ``drift`` times their
+    distance from it. ``uncertainty_ns`` (one standard deviation) is known from three ``meetings`` on.
     """
 
     offset_ns: int = 0
@@ -46,7 +46,7 @@ class RankClock:
         return moved if not self.drift else moved + np.rint(self.drift * (times - self.at_ns)).astype(np.int64)
 
     def own(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The other way about. Of two instants that a faster clock makes one, the later."""
+        """The inverse of `shared`. If a faster clock maps two instants to one, this returns the later."""
         moved = times - self.offset_ns
         if not self.drift:
             return moved
@@ -117,8 +117,8 @@ def _one_clock(
 ) -> bool:
     """Whether two ranks may have one clock: neither sees an end before the other has come.
 
-    A library on the host ends when its last packet is through, which may be long after the other rank's: such ends tell
-    less than that ranks of one machine have one clock, and that the clocks of most clusters are set.
+    A library on the host ends when its last packet is through, which may be long after the other rank's: such ends are
+    weaker evidence than that ranks of one machine have one clock, and that the clocks of most clusters are set.
     """
     return bool((start <= other_end).all() and (other_start <= end).all())
 

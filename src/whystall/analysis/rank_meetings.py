@@ -1,4 +1,4 @@
-"""The communication of a whole job: its ranks' collectives matched, on one clock, waiting told from transfer."""
+"""The communication of a whole job: its ranks' collectives matched, on one clock, waiting apart from transfer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def job_communication(
 ) -> tuple[list[Collective], list[RankMeetings]]:
     """The rows of all ranks, and who waits for whom; ``links`` are the peaks of each rank's links.
 
-    Of one rank alone nothing can be said of waiting, and its rows are as `communication_results` makes them.
+    A single rank's waiting is unknown, and its rows are as `communication_results` makes them.
     """
     attendances = [one.attendance for one in ranks]
     numbers = meetings(attendances)

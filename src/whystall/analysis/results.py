@@ -232,8 +232,8 @@ class Module(Result):
     """One ``nn.Module`` of the module tree; times and work include its children, ``*_self_ns`` do not.
 
     ``forward_flops`` and ``backward_flops`` are dense (a causal mask saves nothing), the rates are of useful FLOPs and
-    given where at least 95 % of the time is of known work. What checkpointing computes again runs, and counts, in the
-    backward pass. ``roofline`` and ``covered_share`` are of forward and backward together.
+    given where at least 95 % of the time has known work. Recomputation by checkpointing runs, and counts, in the
+    backward pass. ``roofline`` and ``covered_share`` cover forward and backward together.
     """
 
     rank: int
@@ -275,10 +275,10 @@ class Collective(Result):
 
     ``wait_ns`` was spent waiting for other ranks (``None``: not all of them were recorded). ``algbw`` and ``busbw`` are
     in bytes per second as nccl-tests defines them, of the transfer alone where waiting is known and of the whole time
-    where not; ``wirebw`` is what crosses the device's own link, ``share_of_peak`` that over the link's peak (``None``:
-    beyond it, or not known), ``link_note`` why where the bus bandwidth is above the peak. Of messages of several sizes
-    ``latency_ns`` is what each takes whatever its size, ``busbw_beyond_latency`` the bus bandwidth of what it takes
-    besides, and ``small_share`` the share of messages that take mostly latency.
+    where not. ``wirebw`` crosses the device's own link, ``share_of_peak`` is its share of the link's peak (``None``:
+    above it, or not known), and ``link_note`` the reason where the bus bandwidth is above the peak. For messages of
+    several sizes ``latency_ns`` is the time of each at any size, ``busbw_beyond_latency`` the bus bandwidth of the
+    remaining time, and ``small_share`` the share of messages that take mostly latency.
     """
 
     rank: int
@@ -309,9 +309,9 @@ class Collective(Result):
 class RankMeetings(Result):
     """The collectives of one rank whose other ranks were all recorded: how often it came last, for how long it waited.
 
-    ``alone_ns``: by so much it came later than the last of the others, in all those it came last to.
-    ``clock_offset_ns`` was added to its times to have them on the first rank's clock (at ``clock_uncertainty_ns``, one
-    standard deviation), and ``clock_drift`` of what lies between the middle of the recording and a time.
+    ``alone_ns`` is its delay after the last of the others, summed over all collectives to which it came last.
+    ``clock_offset_ns`` was added to its times to put them on the first rank's clock (at ``clock_uncertainty_ns``, one
+    standard deviation), and ``clock_drift`` times the distance from the middle of the recording.
     """
 
     rank: int
@@ -363,7 +363,7 @@ class HostCall(Result):
 
 
 class Host(Result):
-    """What the host did."""
+    """Activity of the host."""
 
     threads: list[HostThread] = []
     calls: list[HostCall] = []

@@ -1,8 +1,8 @@
 """One ledger over the roles of a job whose processes do different things: trainers, rollout servers, rewards.
 
-In learning by reinforcement a role waits for another as a device waits for its host. Each instant of the time that all
+In reinforcement learning a role waits for another as a device waits for its host. Each instant of the time that all
 recordings share belongs to the first that applies: several roles work, one role works alone (the others wait for it),
-nobody works and some communicate, nobody does anything. The parts sum to that time exactly.
+no role works and some communicate, no process does anything. The parts sum to that time exactly.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Stretches:
         return cls(begin[new], end[np.append(new[1:], True)[: len(begin)]])
 
     def within(self, begin: int, end: int) -> Stretches:
-        """What of them lies in a window."""
+        """The parts of them within a window."""
         low, high = np.clip(self.begin, begin, end), np.clip(self.end, begin, end)
         return Stretches(low[high > low], high[high > low])
 
@@ -49,11 +49,11 @@ class Stretches:
         return np.asarray((place >= 0) & (instants < self.end[np.maximum(place, 0)]), np.bool_)
 
     def both(self, other: Stretches) -> Stretches:
-        """What lies in both."""
+        """The intersection of both."""
         return self._where(other, inside=True)
 
     def without(self, other: Stretches) -> Stretches:
-        """What lies in these and not in the others."""
+        """The difference: in these and not in the others."""
         return self._where(other, inside=False)
 
     def _where(self, other: Stretches, *, inside: bool) -> Stretches:
@@ -64,9 +64,9 @@ class Stretches:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Doing:
-    """What one process did in one role, and when it was recorded (ns since 1970).
+    """The activity of one process in one role, and the time of its recording (ns since 1970).
 
-    ``steps`` are the role's own, ``step_name`` says what they are.
+    ``steps`` are the role's own, ``step_name`` names their kind.
     """
 
     role: str
@@ -86,7 +86,7 @@ class Role:
     role: str
     processes: int
     steps: int
-    """Of all its processes that end in that time."""
+    """Steps of all its processes that end in that time."""
     step_name: str | None
     step_ns: int | None
     """Their mean length."""
@@ -97,9 +97,9 @@ class Role:
     alone_ns: int
     """It works and no other role does."""
     tail_ns: int
-    """Of that, at most half of its processes still work: its long tail; 0 for a single one."""
+    """Part of that time in which at most half of its processes still work: its long tail; 0 for a single one."""
     spread_ns: int
-    """By so much its tail would be shorter with the same work spread over all its processes."""
+    """The part of its tail that vanishes with the same work spread over all its processes."""
     waits_ns: int
     """None of its processes works while another role does: its idle bubbles."""
     bubbles: int
@@ -117,7 +117,7 @@ class Roles:
     several_ns: int
     """More than one role works."""
     communication_ns: int
-    """Nobody works, and at least one process communicates: weights are brought over, or ranks wait for each other."""
+    """No role works, and at least one process communicates: a weight transfer, or ranks that wait for each other."""
     nobody_ns: int
     one_after_another: bool
     """Whether the roles are phases of the same processes, which cannot work beside each other."""

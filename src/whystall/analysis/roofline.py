@@ -1,8 +1,8 @@
-"""The roofline: how many operations per byte each operator does, how fast it did them, and how fast the device could.
+"""The roofline: each operator's operations per byte, its rate, and the device's limit.
 
 A point is all calls of one operator in one dtype. Operations are useful FLOPs of products (a causal mask taken off) and
-elementwise ones; bytes are those that must be read and written at least. What can be reached at an intensity of I
-operations a byte is ``min(peak, I x bandwidth)`` (Williams, Waterman and Patterson, CACM 52(4), 2009).
+elementwise ones; bytes are those that must be read and written at least. The limit at an intensity of I operations a
+byte is ``min(peak, I x bandwidth)`` (Williams, Waterman and Patterson, CACM 52(4), 2009).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def roofline(
 ) -> Roofline | None:
     """The points and ceilings of one device; ``None`` where no operator has a known cost.
 
-    The file must hold this device alone: work is not told apart between devices. Without ``peak`` there are points and
-    no ceilings.
+    The file must hold this device alone: work is not separated by device. Without ``peak`` there are points and no
+    ceilings.
     """
     inclusive = subtree_sums(tree.order, tree.parent, tree.work_ns)
     timed = work.counted & (inclusive > 0)

@@ -1,9 +1,8 @@
-"""The memory of a whole run from its samples: what rises steadily, and what torch's allocator says of itself.
+"""The memory of a whole run from its samples: steady rises, and the counters of torch's allocator.
 
-A profiler keeps what it records in the memory of the job, and gives it back late or never: what rises while it runs
-says nothing of the job. So the longest stretch of steps without it is looked at, the latest one, and all of them joined
-without what came in between, and the ends of these, since something may have begun to rise while the job ran: what
-rises most is told.
+A profiler keeps its records in the memory of the job, and frees them late or never: a rise while it runs is no evidence
+about the job. So three stretches of steps without it are examined: the longest, the latest, and all of them joined. For
+each, its later parts are examined too, since a rise may begin while the job runs. The largest rise is reported.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from whystall.run_folder.samples import DISTURBED, PROFILED
 from whystall.trace.samples import RunSamples
 
 _QUARTERS: Final = 4
-# After a window, or after the start, memory settles within so many steps.
+# Steps become longer where the last quarter's take this many times as long as the first quarter's.
 _SETTLING_STEPS: Final = 5
 _FEWEST_LOOKS: Final = 20
-# Steps that become longer do so by as much from the first quarter to the last.
+# All of a stretch, and its last halves, thirds and so on.
 _LONGER: Final = 1.1
 # All of a stretch, and its last so manyth parts.
 _ENDS: Final = (1, 1.5, 2, 3, 4, 6, 8)
-# A part of a rise with which steps became longer counts so many times.
+# Weight of a part of a rise with which steps became longer.
 _SAYS_MORE: Final = 4
-# Of what rises steadily none of three quarters has less than this share of its part.
+# Minimum share of its part of the total growth that each of three quarters must contribute.
 _LEAST_OF_ITS_PART: Final = 0.3
 
 
@@ -48,7 +47,7 @@ def memory_rises(samples: RunSamples) -> list[MemoryRise]:
 
 
 def _weight(rises: list[MemoryRise]) -> int:
-    """What has come: what rises late has hardly risen in the whole of a stretch."""
+    """The size of the largest rise: a late one is small over the whole of a stretch."""
     return max((rise.rise_bytes * (1 if rise.first_step_ns is None else _SAYS_MORE) for rise in rises), default=0)
 
 
@@ -159,7 +158,7 @@ def _joined(steps: pl.DataFrame, profiled: NDArray[np.bool_]) -> pl.DataFrame:
 def _rise(
     device: int | None, step: NDArray[np.int64], value: NDArray[np.int64], quantile: float, parts: int = _QUARTERS
 ) -> MemoryRise | None:
-    """What a series rises by from the first of its parts to the last, if it does so in each."""
+    """The growth of a series from the first of its parts to the last, if it grows in each."""
     if len(value) < _FEWEST_LOOKS:
         return None
     odd = len(value) % parts  # of equal parts the rate is exact

@@ -1,7 +1,7 @@
-"""What runs of one and the same job differ by (A/A), and what change can be told beside it.
+"""The noise between runs of one job (A/A), and the least change visible beside it.
 
-The runs of a baseline are not made in turn with those that are compared with it later, so that nothing is paired: the
-logs of their lengths are taken to be normal, and Student's t pays for their being few.
+The runs of a baseline are not interleaved with those that are compared with it later, so that nothing is paired: the
+logs of their lengths are taken to be normal, and Student's t accounts for their small number.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _PAIRS: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 
 
 class RunNoise(msgspec.Struct, frozen=True, kw_only=True):
-    """By what share ``runs`` of one job differ in the length of their step, at one standard deviation."""
+    """The spread of the length of the step over ``runs`` of one job, as a share, at one standard deviation."""
 
     runs: int
     spread: float
 
     def error(self, runs: int = 1) -> float:
-        """How well the mean of so many runs is known, as a share: 1.96 of it are the interval at 95 %."""
+        """The error of the mean of ``runs`` runs, as a share: 1.96 of it are the interval at 95 %."""
         return self.spread * student(self.runs - 1) / SIGMAS / float(np.sqrt(runs))
 
     def least_change(self, runs: int = 1) -> float:
-        """The least change that so many further runs can show, as a share.
+        """The least change that ``runs`` further runs can show, as a share.
 
         >>> round(RunNoise(runs=8, spread=0.02).least_change(), 3)
         0.051
@@ -37,7 +37,7 @@ class RunNoise(msgspec.Struct, frozen=True, kw_only=True):
         return float(np.expm1(SIGMAS * np.hypot(self.error(self.runs), self.error(runs))))
 
     def pairs_for(self, change: float) -> int | None:
-        """How many pairs of runs, made in turn, it takes to tell a change; ``None``: more than 64.
+        """How many interleaved pairs of runs it takes to show a change; ``None``: more than 64.
 
         >>> RunNoise(runs=8, spread=0.02).pairs_for(0.03), RunNoise(runs=8, spread=0.02).pairs_for(0.001)
         (7, None)
@@ -47,7 +47,7 @@ class RunNoise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_noise(lengths: Sequence[float]) -> RunNoise | None:
-    """What runs of these lengths differ by; ``None`` of a single one. Lengths in any unit, above 0.
+    """The noise between runs of these lengths; ``None`` for a single one. Lengths in any unit, above 0.
 
     >>> run_noise([100.0, 102.0, 98.0, 100.0])
     RunNoise(runs=4, spread=0.0163)
@@ -58,5 +58,5 @@ def run_noise(lengths: Sequence[float]) -> RunNoise | None:
 
 
 def middle(lengths: Sequence[float]) -> float:
-    """The length of a job's step by several runs, each of which weighs as much: their geometric mean."""
+    """The length of a job's step over several runs of equal weight: their geometric mean."""
     return float(np.exp(np.mean(np.log(lengths))))

@@ -1,4 +1,4 @@
-"""What samples say of a whole run: its steps, the lines at which its thread was found, its memory."""
+"""The samples of a whole run: its steps, the lines at which its thread was found, its memory."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class MemoryRise(Result):
     first_step_ns: int | None = None
     """Where steps become longer as it rises: the median of its first quarter, collections of garbage left out."""
     mean_step_ns: int | None = None
-    """The mean step of the stretch, likewise."""
+    """The mean step of the same stretch."""
 
 
 class AllocatorRun(Result):
-    """What torch's allocator of a device told over a run.
+    """A device's allocator counters of torch over a run.
 
-    ``retries`` is how often it gave all cached memory back to find some for a request, between its first and last look,
-    which lie ``steps`` apart.
+    ``retries`` is how often it freed all cached memory to serve a request, between its first and last look, which lie
+    ``steps`` apart.
     """
 
     device: int
@@ -111,8 +111,8 @@ class RecordedWindow(Result):
 class ChangedPace(Result):
     """A run that changed its pace for good while it went on.
 
-    The steps ``first`` to ``last`` are those at the pace that is told of; ``other_ns`` is the median step at the first
-    other one. ``steps`` and ``durations_ns`` are of the whole run.
+    The steps ``first`` to ``last`` are those at the reported pace; ``other_ns`` is the median step at the first other
+    one. ``steps`` and ``durations_ns`` are of the whole run.
     """
 
     first: int
@@ -123,10 +123,11 @@ class ChangedPace(Result):
 
 
 class UnevenSteps(Result):
-    """What the rank that works most in a step works above the mean of the ranks; of so many steps that all made.
+    """The excess work of each step's busiest rank over the mean of the ranks, over ``steps`` steps that all made.
 
-    Its mean and its median, and what one and the same rank works above the mean of all in the long run. The same step
-    is ``apart_ns`` longer on one rank than on another: hardly, where they wait for each other in each.
+    ``above_ns`` is its mean, ``usual_ns`` its median, and ``of_one_rank_ns`` the excess of one and the same rank in the
+    long run. The same step is ``apart_ns`` longer on one rank than on another: near 0 where they wait for each other in
+    each.
     """
 
     steps: int
@@ -172,9 +173,9 @@ class RunSummary(Result):
     slow_steps: int = 0
     """How many slow steps there were; ``slow`` holds the slowest of them. Earlier versions wrote none."""
     slow_lost_ns: dict[str, int] = msgspec.field(default_factory=dict)
-    """What all of them lost, by part."""
+    """Total loss of the slow steps, by part."""
     trend: float | None = None
-    """By what share the median step of the second half is longer than that of the first; ``None`` of few steps."""
+    """Growth of the median step from the first half to the second, as a share; ``None`` for few steps."""
     warm_up: int = 0
     mean_error_ns: float | None = None
     """The standard error of the mean step, by how stretches of the run differ; ``None`` of too few steps."""
@@ -186,13 +187,13 @@ class RunSummary(Result):
     stack_samples: int = msgspec.field(default=0, name="looks")
     """How often the stepping thread was looked at; ``places`` are shares of that."""
     worker_cpu_share: float | None = None
-    """Of the time, how much each child process (a loader's worker) was on a core, in the median.
+    """Share of the time that each child process (a loader's worker) was on a core, in the median.
 
     ``None`` without any.
     """
     workers: int = 0
     queued_share: float | None = None
-    """Of the time, how much the stepping thread was ready to run and got no core; ``None`` where that is not known."""
+    """Share of the time in which the stepping thread was ready to run and got no core; ``None`` where unknown."""
     other_cores: float | None = None
     """Cores that other processes of the machine used, on average; ``None`` where that was not seen."""
     own_cores: float | None = None
@@ -214,19 +215,19 @@ class RunSummary(Result):
         return max(self.slow_steps, len(self.slow))
 
     def lost_when_slow(self, *parts: str) -> int:
-        """What the slow steps lost in some parts, in nanoseconds."""
+        """The loss of the slow steps in some parts, in nanoseconds."""
         if self.slow_steps:
             return sum(self.slow_lost_ns.get(part, 0) for part in parts)
         return sum(step.lost_ns.get(part, 0) for step in self.slow for part in parts)
 
     @property
     def drawn_ns(self) -> list[int]:
-        """Its steps from the first to the last, at whatever pace, thinned."""
+        """Its steps from the first to the last, at every pace, thinned."""
         return self.durations_ns if self.changed is None else self.changed.durations_ns
 
     @property
     def all_steps(self) -> int:
-        """How many steps it had, at whatever pace."""
+        """The number of its steps, at every pace."""
         return self.steps if self.changed is None else self.changed.steps
 
     @property

@@ -32,8 +32,7 @@ Ticks = Sequence[tuple[int, int, int]]
 # A slow step took this much longer than the median, and stands out of the usual spread.
 SLOW_RATIO: Final = 1.5
 SPREADS: Final = 5.0
-# So many first steps are left out, or one in so many of a short run; and more while they are so many times as long as
-# usual.
+# Number of first steps to leave out, or one in ten of a short run; more while they take twice as long as usual.
 _WARM_UP_STEPS: Final = 5
 _WARM_UP_PART: Final = 10
 _WARM_UP_RATIO: Final = 2.0
@@ -65,7 +64,7 @@ def run_summaries(wholes: Sequence[RunSamples]) -> list[RunSummary]:
 
 
 def run_summary(whole: RunSamples) -> RunSummary | None:
-    """The account of all of one rank's run, whatever its pace; ``None`` when no step was measured."""
+    """The account of all of one rank's run, at every pace; ``None`` when no step was measured."""
     return _summary_of(whole, whole)
 
 
@@ -102,7 +101,7 @@ def _undisturbed(steps: pl.DataFrame) -> NDArray[np.int64]:
 
 
 def _at_one_pace(whole: RunSamples) -> RunSamples:
-    """What was seen at the pace of the latest window; all where that is too little to say where the time goes."""
+    """The samples at the pace of the latest window; all samples where those are too few to show where the time goes."""
     first, last = _of_the_latest_window(whole)
     if last - first == len(whole.steps):
         return whole
@@ -210,7 +209,7 @@ def _places(stacks: pl.DataFrame, whole: int) -> list[SampledLine]:
 
 
 def _other_cores(machine: pl.DataFrame) -> float | None:
-    """What the machine was busy with beside this process and its children, in cores, over all that was sampled."""
+    """The cores that programs other than this process and its children used, over all samples."""
     return cores_of_others(_ticks(machine))
 
 
@@ -229,8 +228,8 @@ def _ticks(machine: pl.DataFrame) -> Ticks:
 def cores_of_others(seen: Ticks, mates: Iterable[Ticks] = ()) -> float | None:
     """The mean of the cores that other programs used.
 
-    From times (ns since 1970), busy ticks and those of a rank; what its ``mates`` used, the job's other ranks, is no
-    other program's. Where those are on other machines too little is told.
+    ``seen`` holds times (ns since 1970), busy ticks and those of a rank. Its ``mates`` are the job's other ranks, which
+    are no other programs. Mates on other machines make the result too small.
     """
     if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
         return None
@@ -245,7 +244,7 @@ def _cores(seen: Ticks, column: int) -> float:
 
 
 def _usual(shares: list[tuple[float, int]]) -> float | None:
-    """The median by time: workers that start anew with each epoch are the more the shorter it is."""
+    """The median by time: workers that start again with each epoch are more numerous the shorter it is."""
     if not shares:
         return None
     shares = sorted(shares)
@@ -280,7 +279,7 @@ def _on_cpu_share(measured: pl.DataFrame, duration: NDArray[np.int64]) -> float:
 
 
 def _queued_share(measured: pl.DataFrame, duration: NDArray[np.int64]) -> float | None:
-    """The share of the time in which the stepping thread waited for a core; ``None`` where nobody knows."""
+    """The share of the time in which the stepping thread waited for a core; ``None`` where it is unknown."""
     if "queued_us" not in measured.columns or not measured["queued_us"].is_not_null().any():
         return None
     return _share_of_answers(measured, duration, "queued_us")

@@ -19,9 +19,9 @@ from whystall.trace.model import Trace
 
 
 def marked_unshared(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> list[TraceAnalysis]:
-    """The analyses with the steps marked that not every rank recorded, where ranks began with different ones.
+    """The analyses with steps marked that not every rank recorded, where ranks began with different ones.
 
-    Of jobs with devices alone: what a library on the host carries out has steps of the host.
+    Applies only to jobs with devices: a library's collectives on the host have steps of the host.
     """
     if len(analyses) < 2 or any(trace.device_events.is_empty() for trace in traces):
         return list(analyses)

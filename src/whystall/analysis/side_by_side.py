@@ -17,7 +17,7 @@ from whystall.analysis.timelines import lanes_within
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.trace.model import Trace
 
-# Of each rank: more than these do not fit under each other on a screen.
+# Limit for each rank: more do not fit under each other on a screen.
 _MOST_LANES: Final = 3
 
 
@@ -26,7 +26,7 @@ def side_by_side(
 ) -> SideBySide | None:
     """The step that the timeline of the late rank draws, and the rank that waits longest in the same time.
 
-    ``waits`` tell how long each rank waits. ``None`` where the late rank has no timeline, or no other rank waits.
+    ``waits`` holds each rank's waiting time. ``None`` where the late rank has no timeline, or no other rank waits.
     """
     known = {analysis.rank: (trace, analysis) for trace, analysis in zip(traces, analyses, strict=True)}
     waited = {row.rank: row.wait_ns for row in waits if row.rank != late and row.rank in known}

@@ -1,4 +1,4 @@
-"""What stands for the steps of a recording: the mean of the steady ones; where they differ a usual and a slow one."""
+"""The representative of a recording's steps: the mean of the steady ones; where they differ, a usual and a slow one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whystall.analysis.results import Ledger, Step
 # The first two steps of a recording still fill queues and caches, the last is cut (reference: causes.md, "drop first 2
 # + last"); of few steps all are taken.
 FEWEST_TO_DROP: Final = 6
-# Of fewer steps nobody knows which are usual.
+# With fewer steps the usual ones are unknown.
 _FEWEST_TO_DIFFER: Final = 3
 # A slow step takes this many times as long as the fast quarter at least, and slow ones this many times as long as
 # usual ones: a scatter of a tenth does not reach it.

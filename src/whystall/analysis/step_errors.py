@@ -25,7 +25,7 @@ _FEWEST_IN_STRETCH: Final = 4
 _RESAMPLES: Final = 200
 _SEED: Final = 0  # same run, same error
 FEWEST_STEPS: Final = 3
-"""Of fewer steps nothing is known."""
+"""Fewest steps for an error."""
 
 
 def mean_error(durations: Floats) -> float | None:
@@ -40,9 +40,9 @@ def mean_error(durations: Floats) -> float | None:
 
 
 def median_error(durations: Floats) -> float | None:
-    """The same of the median: how far it lies from those of runs made of the same stretches, drawn anew (bootstrap).
+    """The error of the median, by bootstrap: its spread over runs resampled from stretches of this one.
 
-    Where a run is of two kinds of steps, half and half, its median may be of either: no spread of stretches tells that.
+    If a run has two kinds of steps, half and half, its median may be of either: no spread of stretches shows that.
     """
     if len(durations) < FEWEST_STEPS:
         return None
@@ -61,7 +61,7 @@ def _stretches(durations: Floats) -> list[int]:
 
 
 def _medians_drawn_anew(durations: Floats, count: int) -> Floats:
-    """The medians of runs that are made of so many stretches of this one, drawn with replacement."""
+    """The medians of runs resampled from ``count`` stretches of this one, with replacement."""
     order = np.argsort(durations, kind="stable")
     stretch = (np.arange(len(durations)) * count // len(durations))[order]
     drawn = np.random.default_rng(_SEED).multinomial(count, [1 / count] * count, _RESAMPLES)
@@ -71,5 +71,5 @@ def _medians_drawn_anew(durations: Floats, count: int) -> Floats:
 
 
 def _few(count: int) -> float:
-    """How much wider an interval is whose spread so few values tell."""
+    """The factor by which an interval widens because its spread comes from only ``count`` values."""
     return student(count - 1) / _SIGMAS

@@ -1,6 +1,6 @@
-"""Which step of one rank is which of another's: ranks are not always recorded from the same one on.
+"""Matches the steps of ranks: ranks are not always recorded from the same one on.
 
-What a rank does while another one, whose window is over, writes its trace is no step of the job's: it waits for that.
+While a rank whose window is over writes its trace, the other ranks wait for it: that is no step of the job's.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 
 def shifts(steps: Sequence[NDArray[np.int64]], meetings: Sequence[NDArray[np.int64]]) -> list[int]:
-    """What is added to each rank's numbers of steps for the same step to have one number on all.
+    """The offset of each rank's step numbers that gives the same step one number on all ranks.
 
-    ``steps`` says in which step each of a rank's collectives was asked for (-1: in none), ``meetings`` which it is.
-    Most of the collectives that two ranks share must agree; ranks that share none keep their numbers.
+    ``steps`` holds the step that enqueued each of a rank's collectives (-1: none), ``meetings`` its number. Most of the
+    collectives that two ranks share must agree; ranks that share none keep their numbers.
     """
     found: list[int] = []
     known: dict[int, int] = {}

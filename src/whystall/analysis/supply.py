@@ -8,9 +8,7 @@ from typing import Final
 from whystall.analysis.results import Result
 from whystall.analysis.run_results import RunSummary
 
-_READY: Final = (
-    0.02  # of the step: a batch that is ready takes as much to hand over (see diagnosis/detectors/loader.py)
-)
+_READY: Final = 0.02  # of the step: the time to hand over a ready batch (see diagnosis/detectors/loader.py)
 
 
 class InputSupply(Result, frozen=True, kw_only=True):

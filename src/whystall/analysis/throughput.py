@@ -20,7 +20,7 @@ from whystall.hardware.throughputs import Reference
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What one step of the whole job works through, as its user knows it.
+    """The work of one step of the whole job, as its user knows it.
 
     ``flops_per_step`` are model FLOPs, forward and backward. ``devices`` is the number in the job; ``precision`` the
     one that its products run in. Without these two the recording decides.

@@ -57,7 +57,7 @@ def device_timeline(trace: Trace, result: Device, device: DeviceEvents | None, o
 def lanes_within(
     trace: Trace, device: DeviceEvents | None, streams: Sequence[int], span: tuple[int, int], names: dict[str, int]
 ) -> list[Lane]:
-    """What a device and the threads that launch on it did within a span (begin, length), a lane each.
+    """Activity of a device and its launching threads within a span (begin, length), a lane each.
 
     ``names`` are those of events so far, each with its number; more are added.
     """

@@ -72,7 +72,7 @@ class TraceAnalysis:
     efficiency: list[DeviceEfficiency]
     signals: dict[str, bool]
     lacks: list[str]
-    """What the recording visibly lacks, a sentence each."""
+    """Gaps of the recording, a sentence each."""
     chains: list[KernelChains]
     origins: list[KernelOrigins]
     counts: list[StepCount]
@@ -170,7 +170,7 @@ def origin_of(trace: Trace) -> int:
 
 
 def signals_of(trace: Trace) -> dict[str, bool]:
-    """What the recording holds; a signal that is absent limits what can be concluded."""
+    """The signals in the recording; an absent one limits the conclusions."""
     operators = trace.operators
     frames = _frames_of_work(trace)
     void = {signal for gap in gaps_of(trace) for signal in gap.voids}
@@ -191,9 +191,9 @@ def signals_of(trace: Trace) -> dict[str, bool]:
 
 
 def _frames_of_work(trace: Trace) -> pl.DataFrame:
-    """The Python calls of threads that call operators or the runtime; all where none does.
+    """The Python calls of threads that call operators or the runtime; all calls where no thread does.
 
-    What a thread that only waits was at (a progress bar's monitor) tells nothing of the others.
+    A thread that only waits (a progress bar's monitor) is no evidence about the others.
     """
     frames = trace.python_functions
     working = pl.concat([trace.operators["thread"], trace.runtime_calls["thread"]]).unique()

@@ -14,14 +14,14 @@ from whystall.trace.samples import RunSamples
 
 _FEWEST: Final = 20
 _MOST: Final = 1_000
-"""Of longer runs the latest steps."""
+"""Limit of steps: a longer run counts by its latest ones."""
 _WARM_UP: Final = 10
 _COUNTED: Final = 0.8
 """Short steps share an answer of the kernel: where more of them do, nothing is said of single ones."""
 
 
 def uneven_steps(wholes: Sequence[RunSamples]) -> UnevenSteps | None:
-    """What the rank that works most in a step works above the mean of all; ``None`` of one rank, or of few steps."""
+    """The excess work of each step's busiest rank over the mean of all; ``None`` for one rank, or few steps."""
     if len(wholes) < 2:
         return None
     own = []

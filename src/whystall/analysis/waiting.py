@@ -1,4 +1,4 @@
-"""Who waits for whom in collectives, how long the transfer itself takes, and at what bandwidth."""
+"""Waiting in collectives: which rank waits for which, how long the transfer itself takes, and its bandwidth."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _POINT_TO_POINT: Final = r"^(send|recv|send_recv|message)"
 def waiting(
     ranks: Sequence[Attendance], numbers: Sequence[NDArray[np.int64]], clocks: dict[int, RankClock]
 ) -> list[pl.DataFrame]:
-    """Of each rank's collectives, in their order: ``wait_ns``, ``transfer_ns``, ``alone_ns`` and ``last``.
+    """The ``wait_ns``, ``transfer_ns``, ``alone_ns`` and ``last`` of each rank's collectives, in their order.
 
-    A rank waits from when it comes until the last one has come; from then until the first one has its end the transfer
-    takes place. The rank that comes ``last`` makes all wait, of it by ``alone_ns`` longer than the one before it. Of
-    groups of which not all ranks were recorded nobody knows for whom they waited: the times are null, none is last.
+    A rank waits from its arrival until the last one has come; the transfer lasts from then until the first one has its
+    end. The rank that comes ``last`` makes all wait, ``alone_ns`` of it longer than the one before it would. For groups
+    with unrecorded ranks the straggler is unknown: the times are null, none is last.
     """
     parts = [
         pl.DataFrame(

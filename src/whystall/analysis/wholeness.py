@@ -1,6 +1,6 @@
-"""What of a job a recording lacks although it holds events of that kind: thinned operators, launches, graphs' kernels.
+"""Gaps in a recording that holds some events of a kind: thinned operators, launches, graphs' kernels.
 
-What is missing is said first, and the signal counts as absent, so that nothing is concluded from what is left of it.
+The report states a gap first, and the signal counts as absent, so that the remaining events prove nothing.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _lost_launches(trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     launches &= ~captured
     lost = launches & ~_launching(trace)
     whole = int(launches.sum())
-    # Of kernels without a launch it is the number that links both that was lost.
+    # A kernel without a launch lost the number that links both.
     unlinked = int((rows_of(trace.device_events["launch"]) < 0).sum())
     if whole < _FEWEST or int(lost.sum()) - unlinked <= _MOST_UNSEEN * whole:
         return none, launches
@@ -162,7 +162,7 @@ def unseen_kernels(trace: Trace) -> UnseenKernels | None:
         return None
     order = np.argsort(called[launch[linked]], kind="stable")
     asked = called[launch[linked]][order]
-    # What was launched before an instant has ended, and nothing launched after it has begun.
+    # Events launched before an instant have ended, and none launched after it has begun.
     ended = np.maximum.accumulate(end[linked][order])
     begun = np.minimum.accumulate(begin[linked][order][::-1])[::-1]
     after = np.searchsorted(asked, called[lost])
@@ -192,8 +192,8 @@ def _idle_within(begin: NDArray[np.int64], end: NDArray[np.int64], spans: NDArra
 def shows_work_of_host(trace: Trace) -> bool:
     """Whether a stretch of a thread without an event is Python.
 
-    Nobody knows what it is where most operators were left out, where the host was not recorded but for its calls of
-    the runtime, and where the framework launches from threads of its own: those of XLA run no Python.
+    That is unknown where most operators were left out, where the host recorded only its calls of the runtime, and where
+    the framework launches from threads of its own: those of XLA run no Python.
     """
     if not trace.metadata.may_be_pytorch:
         return False

@@ -45,7 +45,7 @@ PRECISION_OF: Final[dict[str, Precision]] = {
 _COLUMNS: Final = ("name", "input_dims", "input_types", "concrete_inputs", "input_strides")
 _NO_WORK: Final = ("view", "composite", "other", "communication")
 _AMOUNTS: Final = ("dense", "causal", "executed", "elementwise", "moved")
-# No call does 72 peta-operations or moves as many bytes: that takes minutes on the fastest device. Such a shape is
+# No call does 72 peta-operations or moves 72 petabytes: that takes minutes on the fastest device. Such a shape is
 # damaged.
 _MOST_WORK: Final = 2**56
 
@@ -359,12 +359,12 @@ def upwards(parents: Sequence[int], values: NDArray[Any]) -> NDArray[Any]:
 
 
 NEARLY_ALL: Final = 0.95
-"""Of a group's time the share whose work must be known before a rate is given; the rest makes it a lower bound."""
+"""Share of a group's time whose work must be known for its rate; the rest makes it a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWork:
-    """What a group of events did; ``None`` where it is not known."""
+    """The work of a group of events; ``None`` where it is not known."""
 
     flops: int | None = None
     flops_causal: int | None = None

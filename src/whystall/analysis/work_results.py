@@ -43,7 +43,7 @@ class StepCount(Result):
 class GivenRows(Result):
     """A product of a step by its operator and the shape of its weights.
 
-    Each of ``calls`` in a step is given as many ``rows``: of samples or tokens.
+    Each of ``calls`` in a step receives ``rows`` rows: samples or tokens.
     """
 
     operator: str
@@ -114,8 +114,8 @@ class OriginShare(Result):
 class FusedKernel(Result):
     """Events that stand for more than one operator: a compiled kernel, a graph's caller, a region's kernel.
 
-    ``operators`` are those that a compiled kernel's name tells; ``modules`` those that launched most of it, a backward
-    kernel's by its forward; ``launches`` is ``None`` where a launch call is not in the file.
+    ``operators`` are those in a compiled kernel's name; ``modules`` those that launched most of it, a backward kernel's
+    by its forward; ``launches`` is ``None`` where a launch call is not in the file.
     """
 
     name: str
@@ -209,13 +209,13 @@ class UncoveredWork(Result):
 
 
 class DeviceEfficiency(Result):
-    """What one device made of its peak over its window.
+    """How much of its peak one device used over its window.
 
-    ``mfu`` is useful work (causal attention halved) at each dtype's dense peak over the window, ``hfu`` what was
-    executed. ``covered_share`` is of device time whose operator has a cost. ``measured`` says which peaks are no data
-    sheet's but were measured by ``whystall probe``, and when. ``uncovered`` lists the operators of the rest of the
-    time, communication left out. ``tensor_core_share`` is by the time of kernels that could use tensor cores,
-    ``tensor_core_flops_share`` by the FLOPs that they did.
+    ``mfu`` is useful work (causal attention halved) at each dtype's dense peak over the window, ``hfu`` executed work.
+    ``covered_share`` is the share of device time whose operator has a cost. ``measured`` states which peaks come from
+    ``whystall probe`` instead of a data sheet, and when. ``uncovered`` lists the operators of the rest of the time,
+    communication left out. ``tensor_core_share`` is by the time of kernels that could use tensor cores,
+    ``tensor_core_flops_share`` by their FLOPs.
     """
 
     rank: int

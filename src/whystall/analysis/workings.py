@@ -1,6 +1,6 @@
-"""What an analysis worked out of a trace and others go on from: it is made once, and handed to replay and rules.
+"""Intermediate results of a trace's analysis: computed once, for replay and rules.
 
-Kernel classes of the user's and peaks that `whystall probe` measured are in it, so that they count wherever it is used.
+They include the user's kernel classes and the peaks that `whystall probe` measured, so that both count everywhere.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Workings:
-    """Per device event of a trace.
+    """Tables by device event of a trace.
 
-    What it is, the operator call that counts for it, and what that call computed and moved.
+    They hold its class, the operator call that counts for it, and that call's operations and bytes.
     """
 
     classified: Classified
@@ -34,11 +34,11 @@ class Workings:
     work: OperatorWork
     events: EventWork
     peaks: Mapping[int, Accelerator | None]
-    """What each of the trace's devices could do."""
+    """The peaks of each of the trace's devices."""
 
     @cached_property
     def peak(self) -> Accelerator | None:
-        """What the trace's devices could do where all are of one part; else no work can be told to belong to one."""
+        """The peaks of the trace's devices if all are of one model; else work cannot be assigned to one."""
         found = list(self.peaks.values())
         return found[0] if found and all(one == found[0] for one in found) else None
 

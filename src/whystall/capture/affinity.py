@@ -13,7 +13,7 @@ _DEVICES: Final = Path("/sys/bus/pci/devices")
 
 
 def affinity_seen(torch: Any, devices: Path = _DEVICES) -> dict[str, Any]:
-    """What speaks for another affinity: ``bound`` by a variable, how many ``ranks``, ``near`` the device in use."""
+    """Facts about CPU affinity: ``bound`` by a variable, how many ``ranks``, cores ``near`` the device in use."""
     return {
         "bound": any(os.environ.get(name) for name in _BINDS),
         "ranks": ranks_of(torch),

@@ -1,8 +1,8 @@
-"""Rows that are alike within one call: a series that is encoded for each path drawn from it, a query for each item.
+"""Equal rows within one call: a series that is encoded for each path drawn from it, a query for each item.
 
-What is repeated on purpose lies in an order: each row several times in a row (``repeat_interleave``), or all rows again
-and again (``repeat``, ``expand``). Other rows may be alike by chance, and count only where a module is given the very
-same numbers in each step (a table of few distinct offsets). A row is all that a call is given for it.
+Intended repetition has an order: each row several times in a row (``repeat_interleave``), or all rows again and again
+(``repeat``, ``expand``). Other rows may be equal by chance, and count only where a module receives the very same
+numbers in each step (a table of few distinct offsets). A row is the whole input of a call for one index.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from whystall.capture.sums import bytes_of, stands_for_others, tensors_in
 _MOST_ROWS: Final = 1 << 13
 _MOST_BYTES: Final = 32 << 20
 _MOST_OF_OUTPUT: Final = 1 << 20
-"""Of what comes out so many numbers are compared."""
+"""Number of output elements to compare."""
 _LEAST_FLOATS: Final = 2
 _LEAST_WHOLES: Final = 8
 _LEAST: Final = 0.5
-"""Of the rows so many are there before."""
+"""Minimum share of the rows that occurred before."""
 _FEW_TWICE: Final = 1.25
-"""A row may come again among the others, a user twice in a batch: so many runs of equal rows there may be for each."""
+"""Equal rows may also occur apart, such as a user twice in a batch: most runs of equal rows for each distinct row."""
 _ALIKE: Final = 1e-4
 _ALIKE_HALF: Final = 5e-3
 _ASKED: Final = 2
 """So often in a row a module is asked that is given rows of such a shape which differ."""
 _MOST_TENSORS: Final = 8
 _LARGEST: Final = 32
-"""So many times as many numbers may come out, which are not all compared."""
+"""Largest ratio of the output to the compared elements."""
 _SINGLE: Final = 4
 """Bytes of a number in single precision."""
-# What makes each row of its output of one row alone, whatever stands beside it.
+# Modules that make each output row from one input row alone.
 _ROW_BY_ROW: Final = frozenset({"Linear", "Identity", "LayerNorm", "RMSNorm", "Embedding", "Dropout", "Sequential"})
 
 
@@ -113,7 +113,7 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
 
 
 def _again(rows: Sequence[int], *, constant: bool, samples: bool) -> dict[int, int]:
-    """Of rows that are there before where they were first; none unless they are repeated on purpose.
+    """The first occurrence of each row that occurred before; none unless rows repeat on purpose.
 
     >>> _again([7, 7, 8, 8, 9, 9, 9], constant=False, samples=True)
     {1: 0, 3: 2, 5: 4, 6: 4}
@@ -153,7 +153,7 @@ def _keeps_rows_apart(module: Any, *, samples: bool) -> bool:
 
 
 def _is_alike(torch: Any, made: Any, again: dict[int, int], count: int) -> bool:
-    """Whether what is made of rows that are alike is alike, and not all the same whatever they are."""
+    """Whether equal rows have equal results, and different rows do not."""
     if not _is_plain(torch, made) or not made.numel() or made.numel() > _MOST_OF_OUTPUT * _LARGEST:
         return False
     with torch.no_grad():

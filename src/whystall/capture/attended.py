@@ -13,14 +13,15 @@ _ATTENTION: Final = ("aten::_scaled_dot_product_", "aten::scaled_dot_product_att
 _MASKS: Final = ("attn_mask", "attn_bias")
 _FEWEST_KEYS: Final = 64
 _TILES: Final = 32
-"""Queries and keys are counted in so many groups of each."""
+"""Number of groups of queries, and of keys, to count."""
 _FEWEST_DIMENSIONS: Final = 3  # a softmax of fewer chooses words or experts
 _MOST_COUNTED: Final = 1 << 25
 _OFTEN: Final = 1 << 18
 """Smaller masks are counted in more calls: what a cache has of keys grows with each."""
 _COUNTS: Final = (4, 64)
 _MOST_SIZES: Final = 16
-# What is added to scores so that their softmax is 0: minus infinity, a dtype's least, or what was thought small enough.
+# Values added to scores so that their softmax is 0: minus infinity, a dtype's least, or a number that seemed small
+# enough.
 _HIDDEN: Final = -9_000.0
 
 Size = tuple[int, int]
@@ -42,7 +43,7 @@ class Attended:
         self._all_seen: set[Size] = set()
         """Sizes of which a call hid nothing."""
         self.asks = False
-        """Whether attention was called: torch counts it among what draws numbers, whose time nobody chooses by."""
+        """Whether attention was called: torch tags it as random, and the time of random operators selects nothing."""
 
     def told(self) -> list[AttendedScores]:
         """The sizes of scores of which some were hidden each time, and the mean shares that count."""
@@ -89,7 +90,7 @@ class Attended:
             self._seen.setdefault((queries, keys), []).append(counted)
 
     def _counted(self, seen: Any, queries: int, keys: int) -> _Counted | None:
-        """What a mask of ``[..., queries or 1, keys]`` keeps; nothing where it hides all."""
+        """The share that a mask of ``[..., queries or 1, keys]`` keeps; ``None`` where it hides all."""
         torch = self._torch
         if seen.dim() < 2 or seen.shape[-1] != keys or seen.shape[-2] not in (1, queries):
             return None
@@ -106,7 +107,7 @@ class Attended:
         padded = torch.nn.functional.pad(seen, (0, -keys % tile_keys, 0, -queries % tile))
         rows, columns = padded.shape[1] // tile, padded.shape[2] // tile_keys
         tiles = padded.reshape(-1, rows, tile, columns, tile_keys).any(4).any(2)
-        # What pads a batch is hidden from all: of queries and keys that are equally many it is left out of both.
+        # Padding of a batch is hidden from all: with equal numbers of queries and keys it is left out of both.
         used = tiles.any(dim=1)
         asked = used if queries == keys else tiles.any(dim=2)
         whole = (asked.sum(1) * used.sum(1)).double()

@@ -1,8 +1,8 @@
-"""Tells a signal that was sent to the whole process group from one that was sent to the launcher alone.
+"""Distinguishes a signal to the whole process group from one to the launcher alone.
 
-Only the second kind has to be handed on to the job: the first has reached it already, and a job that is asked twice to
-end ends harder than it was asked to. The kernel does not say which kind a signal was. So a process that does nothing
-stays in the group, and ends by any signal that all of the group got.
+Only the second kind has to be passed on to the job: the first has reached it already, and a job that gets two requests
+to end ends harder than requested. The kernel does not report the kind of a signal. So an idle process stays in the
+group, and ends by any signal that the whole group got.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PATIENCE_S: Final = 0.3
 
 
 class Canary:
-    """A process of the launcher's group. It waits for input that nobody writes, so that it ends with the launcher."""
+    """A process of the launcher's group. It waits for input that never comes, so that it ends with the launcher."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -30,7 +30,7 @@ class Canary:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can tell anything; not on a machine without ``cat``."""
+        """Whether it works; not on a machine without ``cat``."""
         return self._process is not None
 
     def has_heard(self, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a capture is asked to do; it travels to the watched processes in one environment variable."""
+"""The settings of a capture; they travel to the watched processes in one environment variable."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """When to record, in ``torch.profiler``'s words. Steps are counted once the job runs steadily.
 
     ``wait`` steps pass, ``warmup`` steps (at least one) run under the profiler unrecorded, ``active`` steps are
-    recorded (``None``: `LEAST_ACTIVE`, and of a job of one rank up to `MOST_ACTIVE` where steps are short or differ,
-    `MOST_OF_ROUNDS` where they come in rounds); ``repeat`` times. ``on_slow`` records again after a step that took so
+    recorded (``None``: `LEAST_ACTIVE`, and for a job of one rank up to `MOST_ACTIVE` where steps are short or differ,
+    `MOST_OF_ROUNDS` where they come in rounds); ``repeat`` times. ``on_slow`` records again after a step that took this
     many times the median. ``longest_s`` ends a window early; ``most_bytes`` ends the recording of further windows.
 
-    ``on_slowdown`` records again where the latest steps take so many times (in the median) what those before them took,
-    ``rest_s`` after the last window at the earliest. Of more windows than ``most_windows`` the oldest are deleted.
+    ``on_slowdown`` records again where the latest steps take this many times (in the median) the time of those before
+    them, ``rest_s`` after the last window at the earliest. Beyond ``most_windows`` the oldest windows are deleted.
     """
 
     wait: int = 1
@@ -38,16 +38,16 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 ALWAYS: Final = Schedule(repeat=0, on_slowdown=1.25, rest_s=600.0, most_windows=4, most_bytes=1 << 62)
 """In production: no window but those that somebody, or a slowdown, asks for."""
 MOST_SAMPLE_BYTES: Final = 1 << 20
-"""So much of a rank's samples is kept in production: the latest."""
+"""Most bytes of a rank's samples in production: the latest are kept."""
 
 
 ExperimentName = Literal["nothing", "input", "gc", "logging", "threads"]
 
 
 class ExperimentSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run of ``run --experiments`` changes (``nothing``: the run to hold others against), and when it ends.
+    """The change of one run of ``run --experiments`` (``nothing``: the run to compare with), and its end.
 
-    It ends after so many steps, or after so long once there are a dozen.
+    It ends after ``steps``, or after ``longest_s`` once there are a dozen.
     """
 
     name: ExperimentName
@@ -56,7 +56,7 @@ class ExperimentSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run of ``tune`` sets (by the names that `whystall.capture.tuned` knows), and when it ends, as above."""
+    """The settings of one run of ``tune`` (by the names of `whystall.capture.tuned`), and its end, as above."""
 
     settings: dict[str, int | str | bool] = {}
     steps: int = 60
@@ -64,10 +64,10 @@ class TrialSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to write, and what to record beyond operators, kernels and launches.
+    """The output folder, and the signals to record beyond operators, kernels and launches.
 
-    Without an optimizer's step after ``optimizer_within_s`` the forward passes of a module may be the steps. Of the
-    samples the latest ``most_sample_bytes`` are kept, ``None`` for all.
+    Without an optimizer's step after ``optimizer_within_s`` the forward passes of a module may be the steps. The latest
+    ``most_sample_bytes`` of the samples are kept, ``None`` for all.
     """
 
     folder: str

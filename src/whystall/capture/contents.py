@@ -1,4 +1,4 @@
-"""What is in the tensors that products and losses are given: matrices that are nearly all zeros, labels that count."""
+"""The content of inputs of products and losses: matrices that are nearly all zeros, labels that count."""
 
 from __future__ import annotations
 

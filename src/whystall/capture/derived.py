@@ -1,7 +1,7 @@
-"""What operators make of what is known: of results that were read, and of plain numbers.
+"""Derives results of operators from known results: from ones that were read, and from plain numbers.
 
-What an operator is given is read where it takes long. The short ones behind it are known without: whoever is given what
-follows from the same, by the same operators, gives the same. Results are known by their storages, within a step.
+The inputs of a long operator are read. The short ones behind it are known without: an operator whose inputs follow from
+the same, by the same operators, has the same result. Results are known by their storages, within a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PLAIN: Final = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What stands for a result. ``follows``: from something that was read, and not from numbers alone."""
+    """The identity of a result. ``follows``: from a result that was read, and not from numbers alone."""
 
     name: int
     follows: bool
@@ -39,9 +39,9 @@ class Derived:
     def note(
         self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any], output: object, read: object = None
     ) -> Known | None:
-        """What stands for an operator's result; ``None`` where something that is not known goes into it.
+        """The identity of an operator's result; ``None`` where an input is unknown.
 
-        ``read`` is what is in all that it was given, where that was read.
+        ``read`` is the content of all its inputs, if that was read.
         """
         everything = (*given, *named.values())
         found = None if self._torch.Tag.nondeterministic_seeded in function.tags else self._of(function, everything)

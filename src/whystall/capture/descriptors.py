@@ -31,7 +31,7 @@ class OwnFile:
 
     def __init__(self, path: str, flags: int, mode: int = 0o644) -> None:
         self.path = path
-        """Where it lies; whoever moves it says so."""
+        """Its path; code that moves the file updates it."""
         self._flags = (flags | os.O_CLOEXEC) & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
         self._number = _moved(os.open(path, flags | os.O_CLOEXEC, mode))
         self._file = _file(self._number)

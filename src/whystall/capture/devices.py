@@ -1,6 +1,6 @@
-"""What the devices say of themselves, now and then: use, clocks, power, throttling (NVML), and torch's allocator.
+"""Readings of the devices: use, clocks, power, throttling (NVML), and torch's allocator.
 
-Absent hardware is a null object: it has nothing to say, and nobody asks whether it is there.
+Absent hardware is a null object: it has no readings, and callers need not check for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""By what a watched process ended: the exception that nobody caught, without its message, which may hold secrets."""
+"""The end of a watched process: its uncaught exception, without the message, which may hold secrets."""
 
 from __future__ import annotations
 

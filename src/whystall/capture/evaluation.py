@@ -10,29 +10,29 @@ from whystall.capture import clock
 _MINORITY: Final = 1 / 3
 _LEAST_COMPARED: Final = 8
 _COMPARED: Final = 256
-"""So many calls that learn are compared with what evaluation was given."""
+"""Number of learning calls to compare with the inputs of evaluation."""
 _MOST_SAMPLES: Final = 1 << 12
 _MOST_PASSES: Final = 8
-"""Of a model in training mode no more are looked through for samples that come again."""
+"""For a model in training mode, most passes to search for repeated samples."""
 _MOST_CALLS: Final = 16
-"""So many calls of each."""
+"""Most calls of each."""
 _ONCE: Final = 0.9
-"""Of the samples of an evaluation so many are others."""
+"""Minimum share of an evaluation's samples that are distinct."""
 _AGAIN: Final = 0.5
-"""And so many of them come in the next one, however they are shuffled."""
+"""Minimum share of them that recur in the next evaluation, in any order."""
 
 Samples = Callable[[], list[int]]
 
 
 class Evaluation:
-    """When a model that is trained is called without gradients, now and then.
+    """Detects the occasional calls of a trained model without gradients.
 
-    What lies between two such calls belongs to it: batches, measures. What is so in most steps is none, but how the
-    loop works; nor is what the model learns from afterwards (a policy that acts to collect samples), or where it is not
-    seen to learn by its call. So it is known from the second one on.
+    The time between two such calls belongs to it: batches, measures. Calls in most steps are none, but how the loop
+    works; nor are calls whose samples the model learns from afterwards (a policy that acts to collect samples), or
+    calls of a model whose learning calls are not seen. So it is known from the second one on.
 
-    In training mode much else is done without gradients: a policy acts, statistics of batches are estimated anew, hard
-    samples are looked for. It is evaluated there whose passes are over the same samples, each of them once.
+    In training mode there are other calls without gradients: a policy acts, statistics of batches are re-estimated,
+    hard samples are searched. There an evaluation is a pass over the same samples as before, each of them once.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""What one experiment changes in a watched process, and the end of the process once enough steps were measured.
+"""The change of one experiment in a watched process, and the end of the process once enough steps were measured.
 
-An experiment is a further run of the command that the user asked for. One thing differs from the run it is held
-against: batches are handed out again instead of made, garbage is not collected, logging is silent, or torch uses
-another number of threads.
+An experiment is a further run of the command that the user requested. One thing differs from the run it is compared
+with: batches are handed out again instead of made, garbage is not collected, logging is silent, or torch uses another
+number of threads.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Injected:
         self._experiment = experiment
         self._began_ns = 0
         self.note: str | None = None
-        """What was changed, once it was; an experiment without it shows nothing."""
+        """Its change, once made; an experiment without it shows nothing."""
         self.seen: dict[str, Any] | None = None
 
     def install(self) -> None:
-        """What has to be in place before the first batch; called before the session's own hooks."""
+        """Changes before the first batch; called before the session's own hooks."""
         if self._experiment.name == "input":
             self._repeat_batches()
 
     def first_step(self) -> None:
-        """What is changed once the model is there."""
+        """Changes once the model exists."""
         self._began_ns = clock.monotonic_ns()
         change: Callable[[], None] | None = {
             "gc": self._freeze_garbage,

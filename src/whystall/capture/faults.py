@@ -89,5 +89,5 @@ class Faults:
         """Prints the sentence, if there is one, to the job's standard error."""
         sentence = self.sentence()
         if sentence is not None and sys.stderr is not None:  # print would take standard output instead
-            with contextlib.suppress(OSError, ValueError):  # a closed stream: nobody is left to tell
+            with contextlib.suppress(OSError, ValueError):  # a closed stream: no reader is left
                 print(sentence, file=sys.stderr, flush=True)  # noqa: T201 - the one thing we say in a user's job

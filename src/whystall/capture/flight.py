@@ -1,8 +1,8 @@
-"""What PyTorch's flight recorder holds when a rank of several stands still, or fails: kept in the run folder.
+"""Dumps of PyTorch's flight recorder when one of several ranks hangs, or fails: kept in the run folder.
 
-A rank that waits in a collective for one that never comes is killed in the end, and cannot say any more for whom it
-waited. So the dump is made while it waits, by the sampler's thread, and taken away again once the job goes on. One
-of a recorder that is off holds nothing, and tells just that.
+A rank that waits in a collective for one that never comes is killed in the end, and cannot report any more for which
+rank it waited. So the dump is made while it waits, by the sampler's thread, and deleted once the job goes on. A dump of
+a recorder that is off holds nothing, and shows just that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from whystall.run_folder.layout import flight_name, staged_flight
 
 _STILL_NS: Final = 10_000_000_000
 _STEPS_LONG: Final = 20
-# Nothing tells how long the time before the first step usually is: models are loaded in it.
+# The usual time before the first step is unknown: models are loaded in it.
 _BEFORE_STEPS_NS: Final = 60_000_000_000
 _AGAIN: Final = 2.0
 # A build for CUDA has two recorders, up to torch 2.13 at least: NCCL's own, and that of gloo and all others.
@@ -43,9 +43,9 @@ class FlightRecorder:
             self._next_ns = still_ns * _AGAIN
 
     def close(self, steps: int, *, failed: bool) -> None:
-        """At the end of the process; not of one that is killed, whose dump stays.
+        """At the end of the process; a killed process leaves its dump.
 
-        What was held when it stood still is kept where it ``failed``: once another rank is gone, nothing seems to wait.
+        If it ``failed``, the dump of its hang is kept: once another rank is gone, no rank seems to wait.
         """
         if failed and self._path is not None and steps == self._at_step:
             return

@@ -16,7 +16,7 @@ _numbers: Final = itertools.count(-1, -1)
 def put(
     hooks: MutableMapping[Any, Any], hook: Callable[..., object], *flags: MutableMapping[Any, Any]
 ) -> Callable[[], None]:
-    """What takes a hook out of a list again, where it is from now on; ``flags`` are lists that say how it is called."""
+    """Adds a hook to a list, and returns a function that removes it; ``flags`` are lists that set how it is called."""
     key = next(_numbers)
     for flag in flags:
         flag[key] = True

@@ -12,11 +12,11 @@ from typing import Any, Final
 from whystall.capture import clock
 
 _SELDOM: Final = 400
-"""Asking walks over all free pieces, 0.1 ms of some hundred: so many times as long passes until the next time."""
+"""Reading walks over all free pieces, 0.1 ms for some hundred: the next reading comes after this many times as long."""
 
 
 class _Mallinfo2(ctypes.Structure):
-    """What ``mallinfo2`` gives back: bytes and counts, of all arenas together."""
+    """The result of ``mallinfo2``: bytes and counts, of all arenas together."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -45,7 +45,7 @@ class HeapInUse:
             self._ask.restype, self._ask.argtypes = _Mallinfo2, ()
 
     def kib(self) -> int | None:
-        """Kibibytes that were given out and not freed, mapped ones too; ``None`` where nobody knows, or not now."""
+        """Kibibytes that were given out and not freed, mapped ones too; ``None`` where unknown, or too soon."""
         began = clock.perf_counter_ns()
         if self._ask is None or began < self._next_ns:
             return None

@@ -1,9 +1,9 @@
-"""Functions of torch's that tell when they begin and end, and stay what they are.
+"""Functions of torch's that report their begin and end, and stay themselves.
 
-A function keeps its identity, name, signature, place and lines: its code alone is another one for a while, compiled
-from the function's own source with a call at its beginning and one at its end. So it is pickled, copied, inspected and
-shown in tracebacks as ever, whoever holds it tells, and nothing has to be put in its place. While torch's compiler
-follows it, it makes no call: the compiler knows none of ours.
+A function keeps its identity, name, signature, place and lines: only its code is replaced for a while, compiled from
+the function's own source with a call at its beginning and one at its end. So it is pickled, copied, inspected and shown
+in tracebacks as ever, existing references report too, and no function is replaced. While torch's compiler follows it,
+it makes no call: the compiler knows none of ours.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ After = Callable[..., object]
 
 
 class _Heard:
-    """What the code of one function calls."""
+    """The calls that one function's code makes."""
 
     def __init__(self, original: CodeType) -> None:
         self.original = original
@@ -53,11 +53,12 @@ _heard: dict[FunctionType, tuple[_Heard, CodeType]] = {}
 
 
 def hear(function: Any, before: Before, after: After) -> Callable[[], None]:
-    """What ends the hearing of a function, which from now on calls ``before`` and ``after``.
+    """Makes a function call ``before`` and ``after`` from now on; returns a function that stops it.
 
-    ``before`` is given the first argument, where the function takes any by position; ``after`` what is returned, or
-    ``None`` where it raises. What they raise is dropped. Decorated functions are heard where they do their work. Raises
-    ``TypeError`` for what is no function written in Python, and ``OSError`` where its source is not there.
+    ``before`` receives the first argument, where the function takes any by position; ``after`` the returned value, or
+    ``None`` where it raises. Their exceptions are dropped. For a decorated function the innermost one is changed.
+    Raises ``TypeError`` for an object that is no function written in Python, and ``OSError`` where its source is
+    missing.
     """
     found = inspect.unwrap(function)
     if not isinstance(found, FunctionType):
@@ -112,7 +113,7 @@ def _telling(code: CodeType, calls: _Heard, *, may_be_compiled: bool) -> CodeTyp
 
 
 def _shape(code: CodeType) -> tuple[Any, ...]:
-    """What two codes of one source have in common, whatever the compiler made of their jumps."""
+    """The common traits of two codes of one source, apart from the compiler's jumps."""
     within = tuple(_shape(const) for const in code.co_consts if isinstance(const, CodeType))
     plain = {repr(const) for const in code.co_consts if not isinstance(const, CodeType)}
     lines = {line for _, _, line in code.co_lines() if line is not None}

@@ -35,7 +35,7 @@ class Known:
 
 
 def outermost_module(modules: Sequence[torch.nn.Module], parameters: set[int] | None) -> torch.nn.Module | None:
-    """Of ``modules`` the one that is nobody's child and holds the most of ``parameters`` (``None``: of any)."""
+    """The module in ``modules`` that is no other's child and holds the most of ``parameters`` (``None``: of any)."""
     children = {id(child) for module in modules for child in module._modules.values()}  # noqa: SLF001
     best, most = None, 0
     for module in modules:

@@ -81,7 +81,7 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
 
 
 def _launched(words: Sequence[str]) -> str | None:
-    """A launcher with its script, as they are told; ``None`` where nothing is known of the command but its name."""
+    """A launcher with its script, for display; ``None`` where only the command's name is known."""
     at = next((number for number, word in enumerate(words) if word.endswith(".py")), 0)
     told = " ".join((Path(words[0]).name, *words[1:at], _below_here(Path(words[at]))))
     return told if at and is_launched(told) else None
@@ -135,7 +135,7 @@ def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> d
 _NAMES: Final = ("HUP", "INT", "QUIT", "USR1", "ALRM", "TERM", "STKFLT", "XCPU", "VTALRM", "PROF", "POLL", "PWR")
 
 Meanwhile = Callable[[Callable[[], None]], contextlib.AbstractContextManager[object]]
-"""What is done while a command runs; it is given what ends the command."""
+"""Work while a command runs; its argument is a function that ends the command."""
 
 
 def run_watched(
@@ -174,7 +174,7 @@ def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]
     canary = Canary()
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
-        # Ctrl-C in a terminal, and whoever ends a process group, reaches the job by itself; a second one ends it harder
+        # Ctrl-C in a terminal, and a signal to a process group, reaches the job by itself; a second one ends it harder
         of_all = canary.has_heard(number) or (number == signal.SIGINT and not canary.is_alive and _at_a_terminal())
         if of_all and _in_our_group(process.pid):
             return

@@ -1,4 +1,4 @@
-"""From what torch's hooks tell to stopwatches and ends of steps; nothing that torch calls ever raises."""
+"""Turns the events of torch's hooks into stopwatches and ends of steps; no callback of torch's ever raises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whystall.capture.sums import rows_of
 from whystall.capture.torch_hooks import Listener
 from whystall.run_folder.samples import SKIPPED
 
-# What is not recorded, and said to be so, when a method fails.
+# Signals that are lost, and reported as lost, when a method fails.
 _PARTS: Final = {
     "optimizer_begins": "optimizer times",
     "optimizer_ends": "steps",
@@ -37,11 +37,11 @@ _PARTS: Final = {
 }
 _NOTHING: Final[Mapping[str, object]] = {}
 _MOST_NUMBERS: Final = 1 << 16
-"""Of a batch whose samples are asked for so many are read: a fraction of a millisecond, of some hundred calls."""
+"""Most elements to read from a batch for its samples: a fraction of a millisecond, for some hundred calls."""
 
 
 class Stepper(Protocol):
-    """What is done about what was heard."""
+    """Reactions to events."""
 
     def on_stepping_thread(self) -> bool:
         """Whether the calling thread is the one that steps, or may become it."""
@@ -66,7 +66,7 @@ class Stepper(Protocol):
 
 
 class Heard:
-    """Hears of everything that torch tells."""
+    """Receives all events of torch."""
 
     def __init__(self, stepper: Stepper, finder: StepFinder, parts: PartTimes, torch: Any) -> None:
         self._stepper = stepper
@@ -175,9 +175,9 @@ def _as_it_is(call: Any) -> Any:
 
 
 def shapes_of(values: Iterable[Any]) -> Shapes:
-    """The shapes of those of some values that are tensors of plain sizes.
+    """The shapes of those values that are tensors of plain sizes.
 
-    Of tensors that stand for others (fake, traced, nested) nothing is asked: to ask would fix a size that is symbolic.
+    Tensors that stand for others (fake, traced, nested) are skipped: reading a symbolic size would fix it.
     """
     torch = sys.modules.get("torch")
     if torch is None:

@@ -46,7 +46,7 @@ class LoadersSeen:
             self._latest["taken"] += 1
 
     def told(self) -> list[dict[str, Any]]:
-        """What is said of each."""
+        """The description of each."""
         return list(self._seen.values())
 
 

@@ -23,7 +23,7 @@ def wrap_backward(torch: Any, wrap: Callable[[Callable[..., Any]], Callable[...,
 
 
 class LossesSeen:
-    """What each step's backward passes begin from, added up; a step without a loss that is one number has none."""
+    """The starting values of each step's backward passes, added up; a step without a scalar loss has none."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -54,7 +54,7 @@ class LossesSeen:
                 self._of_step.append(root.detach().reshape(()).float().clone())
 
     def step_ended(self) -> None:
-        """What comes now is of the next step."""
+        """Later losses belong to the next step."""
         if len(self._steps) < MOST_STEPS:
             self._steps.append(sum(self._of_step) if self._of_step else None)
         self._of_step = []

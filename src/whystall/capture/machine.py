@@ -1,4 +1,4 @@
-"""What a thread beside the job sees of the machine, about once a second: workers, cores, devices."""
+"""Observations of the machine by a thread beside the job, about once a second: workers, cores, devices."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class MachineSampler:
         """How long this thread has computed."""
 
     def start(self) -> None:
-        """Begins. What is imported is imported here.
+        """Begins, and does its imports.
 
-        An import beside the job's own could meet one that is half done.
+        A later import beside the job's own could meet one that is half done.
         """
         self._nvml = nvml()
         self._thread.start()
@@ -124,7 +124,7 @@ def _cpu_ticks() -> tuple[int, int]:
 
 
 def facts(torch: Any) -> dict[str, Any]:
-    """What does not change during a run: threads, cores, limits, devices."""
+    """Facts that are constant during a run: threads, cores, limits, devices."""
     return {
         "torch_threads": torch.get_num_threads(),
         "cpu": _cpu_model(),
@@ -144,7 +144,7 @@ def facts(torch: Any) -> dict[str, Any]:
 
 
 def _cpu_model(path: str = "/proc/cpuinfo") -> str | None:
-    """What the CPU is called; an ARM core has numbers alone. Of many cores the file is long: its head is read."""
+    """The CPU's name; an ARM core has numbers alone. With many cores the file is long: only its head is read."""
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             rows = [line.partition(":") for line in file.read(_HEAD_OF_CPUINFO).splitlines()]

@@ -22,7 +22,7 @@ def waits(thread: threading.Thread) -> bool:
 
 
 def once(call: Callable[[], object]) -> Callable[[], None]:
-    """A call that does something the first time alone, whoever makes it."""
+    """A call that acts only the first time, from any caller."""
     left = [call]
 
     def called() -> None:

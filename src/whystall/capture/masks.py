@@ -15,12 +15,12 @@ _BY_ROWS: Final = frozenset({
     "aten::_softmax", "aten::_log_softmax", "aten::native_dropout", "aten::embedding", "aten::clone", "aten::_to_copy",
     "aten::stack",
 })  # fmt: skip
-# Of more rows what is thrown away is padding, or a path that is dropped now and then.
+# With more rows read, the masked ones are padding, or a path that is dropped occasionally.
 MOST_READ: Final = 0.6
 
 
 class Rows(NamedTuple):
-    """So many rows, and the share of them that is read."""
+    """A number of rows, and the share of them that is read."""
 
     number: int
     read: float
@@ -46,7 +46,7 @@ def masks_of(torch: Any, name: str, given: Sequence[Any]) -> list[tuple[Any, Row
 
 
 def _rows(torch: Any, mask: Any, of: Any) -> Rows | None:
-    """What a mask says of the rows of a tensor; nothing where it is none, or says something of each number."""
+    """The rows of a tensor that a mask keeps; ``None`` where it is no mask, or has an element for each number."""
     tensors = isinstance(mask, torch.Tensor) and isinstance(of, torch.Tensor)
     if not tensors or mask.dim() != of.dim() or mask.dim() < 2:
         return None
@@ -57,7 +57,7 @@ def _rows(torch: Any, mask: Any, of: Any) -> Rows | None:
 
 
 def joined_in(name: str, given: Sequence[Any]) -> int:
-    """Of how many tensors an operator puts the rows side by side; one where it does something else."""
+    """The number of tensors whose rows an operator puts side by side; one where it does something else."""
     return len(given[0]) if name == "aten::stack" and given and isinstance(given[0], list | tuple) else 1
 
 
@@ -67,7 +67,7 @@ def by_rows(torch: Any, function: Any, name: str) -> bool:
 
 
 def has_rows(shape: Sequence[int], count: int) -> bool:
-    """Whether the first dimensions of a shape, all but the last at most, hold so many rows."""
+    """Whether the first dimensions of a shape, all but the last at most, hold ``count`` rows."""
     return any(math.prod(shape[:upto]) == count for upto in range(1, len(shape)))
 
 
@@ -77,9 +77,9 @@ def read_of(
     readers: Mapping[int, Sequence[int]],
     of_reader: Callable[[int, int], Rows | None],
 ) -> Rows | None:
-    """Which rows are read of what a call gave; nothing where all are, or nobody knows.
+    """The rows of a call's result that are read; ``None`` where all are, or where it is unknown.
 
-    ``readers`` has the calls that read each storage, ``of_reader`` what one of them reads of it.
+    ``readers`` has the calls that read each storage, ``of_reader`` the rows that one of them reads.
     """
     found = [of_reader(reader, address) for address in writes for reader in readers.get(address, ())]
     rows = [one for one in found if one is not None and has_rows(shape, one.number)]

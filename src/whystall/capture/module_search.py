@@ -11,12 +11,12 @@ from typing import Final, Literal
 _IS_COMPLETE_NS: Final = 500_000_000
 # The model of a job without an optimizer that is not called for so long is another one.
 _GUESS_HOLDS_NS: Final = 1_500_000_000
-# Of models made again and again more modules are gone than are there.
+# If modules are made again and again, more of them are gone than alive.
 _MOSTLY_GONE: Final = 0.5
 
 
 class ModuleSearch:
-    """What has been tried; times are nanoseconds of one clock."""
+    """The progress of the search; times are nanoseconds of one clock."""
 
     def __init__(self) -> None:
         self._made = self._made_ns = 0
@@ -27,7 +27,7 @@ class ModuleSearch:
         self._gone = 0
 
     def heard(self, made: int, living: int, now_ns: int) -> None:
-        """So many modules have been made by now, and so many are there."""
+        """Records the numbers of modules made until now, and still alive."""
         if made != self._made:
             self._made, self._made_ns = made, now_ns
         if made > 0 and self._first_ns is None:
@@ -45,7 +45,7 @@ class ModuleSearch:
         return self._made > 0 and now_ns - self._made_ns > _IS_COMPLETE_NS
 
     def next(self, now_ns: int) -> Literal["guess", "by call", "by kind"] | None:
-        """What to do while no forward pass is heard."""
+        """The next action while no forward pass is observed."""
         if self.makes_them_anew(now_ns):
             first, self._by_call = not self._by_call, True
             return "by kind" if first else None

@@ -1,4 +1,4 @@
-"""What observation costs a job: our own time in steps and beside them, and how much longer recorded steps take."""
+"""The cost of observation: our own time in steps and beside them, and the lengthening of recorded steps."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Within:
         return called
 
     def without(self, ns: int) -> None:
-        """So much of the call that goes on is counted elsewhere."""
+        """Subtracts time of the current call that counts elsewhere."""
         self._ns -= ns
 
     def take(self) -> int:
-        """What has come together since the last time."""
+        """The time since the last call of this."""
         taken, self._ns = self._ns, 0
         return taken
 
@@ -68,7 +68,7 @@ class Costs:
         self._paused_ns += duration
 
     def told(self, export_ns: int, watched_ns: int, threads_ns: int = 0) -> Overhead:
-        """The costs as the run's description tells them; our threads have computed for ``threads_ns``."""
+        """The costs for the run's description; our threads have computed for ``threads_ns``."""
         usual_ns = self._outside_ns / max(self._outside_steps, 1)
         looked_ns = self._looked_ns - self._looked_steps * usual_ns if self._outside_steps else 0
         return Overhead(

@@ -32,9 +32,9 @@ _MOST_SIZES: Final = 64
 _STRIDES: Final = (1, 2, 4, 8)
 # An end of sequence that pads as well also occurs once in a row's midst.
 _ELSEWHERE: Final = 0.02
-# Of a row of flags or types, the ends are no padding.
+# A row of flags or types has no padding at its ends.
 _LEAST_TOKENS: Final = 3
-# What pads is the same number in every batch; rows that end alike by chance, or since a model repeats itself, are not.
+# Padding is the same number in every batch; rows that end alike by chance, or since a model repeats itself, are not.
 _LEAST_ALIKE: Final = 0.8
 _TOKENS: Final = 2
 _FRAMES: Final = 3
@@ -103,7 +103,7 @@ class PaddingSeen:
         self._sizes.update(dict.fromkeys(sizes[:room]))
 
     def told(self) -> PaddedBatches | None:
-        """What was seen; ``None`` without sequences of more than one length."""
+        """The padding that was seen; ``None`` without sequences of more than one length."""
         alike = (max(fills.values()) >= _LEAST_ALIKE * fills.total() for fills in self._fills.values())
         if len(self._lengths) < _TOKENS or not all(alike):
             return None
@@ -184,7 +184,7 @@ def _arrays(batch: object) -> Iterable[NDArray[Any]]:
             left -= 1
             if _is_sequence(torch, thing):
                 with suppress(RuntimeError, TypeError):  # it stands for another, within a transformation
-                    yield thing.clone().numpy()  # of the job's own nobody could resize the storage any more
+                    yield thing.clone().numpy()  # the storage of the job's own tensor could not be resized any more
         elif depth < _DEEPEST and isinstance(thing, Mapping):
             stack += [(value, depth + 1) for value in list(thing.values())[:_MOST_TENSORS]]
         elif depth < _DEEPEST and isinstance(thing, (list, tuple)):

@@ -1,7 +1,8 @@
-"""What is made whole and read in part: a picture that is cropped after all else, rows that are picked of what was made.
+"""Results that are made whole and read in part: a picture that is cropped after all else, rows that are picked.
 
-An operator is given a view, which says which places of a storage it can read; or numbers, by which it picks rows. What
-makes each number from the number in the same place, or each row from the same row, had no need to make the others.
+An operator receives a view, which limits the places of a storage that it can read; or indices, by which it picks rows.
+An operator that makes each number from the number in the same place, or each row from the same row, need not have made
+the others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from whystall.capture.masks import Rows
 
-# Of more than this is read little is saved.
+# With a larger share read little is saved.
 _MOST_READ: Final = 0.5
 _LEAST: Final = 1 << 12
 # Operators that compute each place by itself, beside those that torch calls pointwise; what draws numbers among them.
@@ -40,7 +41,7 @@ _OVER: Final = {
     **dict.fromkeys(("aten::gather", "aten::logsumexp", "aten::mean", "aten::sum"), 1),
     "aten::linalg_vector_norm": 2,
 }
-# What makes a row of several others, or of all.
+# Operators that make a row from several others, or from all.
 _MIXES: Final = re.compile(r"mm$|attention|conv|scatter|index_add|segment|lstm|gru|rnn|sparse|fft|cumsum|einsum|baddb")
 
 
@@ -91,7 +92,7 @@ class Through(NamedTuple):
         return Part(sum(n * step for n, step in zip(at, made.stride, strict=True)), part.size, part.stride)
 
     def _rows(self, part: Part) -> Part | None:
-        """What is made of a row lies side by side."""
+        """The elements made from one row lie side by side."""
         wide, as_wide = self.made.size[-1], self.given.size[-1]
         inner = [n for n, step in zip(part.size, part.stride, strict=True) if step == 1]
         if inner != [wide] or part.offset % wide:
@@ -111,18 +112,18 @@ class Reading(NamedTuple):
     by_row: frozenset[int]
     """Those of which each row becomes one row of what it makes,"""
     rows: tuple[int, ...]
-    """where the rows may be those of so many: of the first dimension, of the first two and so on."""
+    """possible numbers of rows: of the first dimension, of the first two and so on."""
     picks: Mapping[int, Rows]
     through: Through | None
     makes: int
-    """So many places; 0 where they are not made each by itself, or few."""
+    """Number of places; 0 where they are not made independently, or few."""
     strided: bool
     """Whether nothing but a regular part (each second place) is one that it can do without making the rest."""
     mixes: bool
 
 
 class Call(Protocol):
-    """What is known of a call beside."""
+    """Further facts about a call."""
 
     reads: list[int]
     writes: list[int]
@@ -234,7 +235,7 @@ class Readings:
         return frozenset(self._address(one) for one in of if self.part_of(one) is None) - turned, counts
 
     def _picks(self, name: str, given: Sequence[Any], made: Any) -> dict[int, Rows]:
-        """Of what rows are picked by numbers, and the share of them that is."""
+        """The storages whose rows are picked by indices, and the share of them that is."""
         if name == "aten::index" and len(given) > 1:
             of, numbers = given[0], given[1]
             leading = next((n for n, one in enumerate(numbers) if one is None), len(numbers))
@@ -260,9 +261,9 @@ def _all_of(tensor: Any) -> Part:
 def read_in_part(
     calls: Sequence[Call], count: int, kept: set[int], outside: Mapping[int, frozenset[Part]]
 ) -> dict[int, float]:
-    """Of the first ``count`` calls those of whose places or rows the smaller part is read, and that part's share.
+    """The calls among the first ``count`` of whose places or rows the smaller part is read, and that part's share.
 
-    ``kept`` are the storages that somebody has still, ``outside`` those of which Python has read a part.
+    ``kept`` are the storages that are still referenced, ``outside`` those of which Python has read a part.
     """
     readers: defaultdict[int, list[int]] = defaultdict(list)
     parts: dict[int, frozenset[Part]] = {}
@@ -343,9 +344,9 @@ def _rows_picked(made: Reading, read: Sequence[Rows | None]) -> Rows | None:
 
 
 def _of_what_is_given(calls: Sequence[Call], picked: Mapping[int, Rows]) -> list[int]:
-    """Those of which the rows of what the step is given can be picked: nothing before them makes rows of others.
+    """Calls whose picked rows could be picked from the step's inputs: no call before them mixes rows.
 
-    What comes of attention or of a graph's neighbours has read the rows that are not picked in the end.
+    Results of attention or of a graph's neighbours depend on rows that are not picked in the end.
     """
     mixed: set[int] = set()
     found = []

@@ -25,7 +25,7 @@ class profile:  # noqa: N801 - it is used like torch.profiler.profile
     Steps are found as ``whystall run`` finds them, unless `step` is called: then each call ends one. Inside
     a job that ``whystall run`` watches already, steps go to that capture and nothing else is begun.
 
-    What an earlier block of the same process, or of one that has ended, left in ``output`` is replaced, as when a
+    The run of an earlier block of the same process, or of one that has ended, in ``output`` is replaced, as when a
     notebook's cell runs again; a folder that holds anything else is left alone, and ``output`` names the one beside it.
 
     >>> import torch, whystall, tempfile

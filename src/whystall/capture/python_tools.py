@@ -18,7 +18,7 @@ def is_profiled() -> bool:
 
 
 class PythonTools:
-    """What was seen of them so far."""
+    """The tools seen so far."""
 
     def __init__(self) -> None:
         self._seen: set[PythonTool] = set()

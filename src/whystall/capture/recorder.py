@@ -106,7 +106,7 @@ class Recorder:
             self.starting = False
 
     def mark(self) -> None:
-        """Tells the profiler that a step has ended."""
+        """Passes the end of a step to the profiler."""
         if self._is_elsewhere():
             self._profiler = None
             return

@@ -53,7 +53,7 @@ class Recording:
         return False
 
     def of_ranks(self, count: int) -> None:
-        """Is told of how many ranks this is one."""
+        """Receives the number of ranks."""
         self.windows.alone = count == 1
         if count > 1:
             together = Together(self._folder)

@@ -36,7 +36,7 @@ from whystall.capture.tally import Place, Tally, place_of
 from whystall.run_folder.description import RepeatedWork
 
 _LONG: Final = 0.01
-"""Of a step; each of several equal blocks takes as little."""
+"""Share of a step; each of several equal blocks takes only this."""
 _MOST_MODULES: Final = 64
 _REMEMBERED: Final = frozenset({"past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache"})
 _LEAST_PLACES: Final = 16
@@ -45,12 +45,12 @@ _LEAST_KNOWN: Final = 0.75
 _NEARLY_ALWAYS: Final = 0.75
 _MOST_SAMPLES: Final = 1 << 16
 _ALIKE: Final = 1e-4
-"""What a sample gives differs by no more from batch to batch."""
+"""Largest difference of a sample's result from batch to batch."""
 
 
 @dataclass(slots=True)
 class _Again:
-    """What was computed again in a call: where, how often, and what of it a backward pass goes through as well."""
+    """Repeated work in a call: its places, its count, and the part that a backward pass goes through as well."""
 
     places: Counter[Place] = field(default_factory=Counter)
     times: int = 0
@@ -74,7 +74,7 @@ class _Call:
     ours_ns: int
     again: _Again = field(default_factory=_Again)
     alike: _Again = field(default_factory=_Again)
-    """Of rows that were there before within the same call."""
+    """Rows equal to earlier ones within the same call."""
 
 
 class RepeatedModules:
@@ -83,7 +83,7 @@ class RepeatedModules:
     def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
         self.tally = Tally()
         self.alike = Tally()
-        """Of rows that were there before within the same call."""
+        """Rows equal to earlier ones within the same call."""
         self._torch = torch
         self._alike = AlikeRows(torch)
         self._on_stepping_thread = on_stepping_thread
@@ -97,17 +97,17 @@ class RepeatedModules:
         self._seen: dict[Sum, Sum] = {}
         self._rounds = Rounds()
         self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        """Of each module that is read its calls, their time, and how many were given what they were given before."""
+        """Calls of each module that is read, their time, and how many had repeated inputs."""
         self._fresh_before = self._again_before = 0
         self._whole_steps = False
         """Whether all that some step called came as before: a model is perhaps measured on a few batches."""
         self._differentiated: set[Sum] = set()
-        """Of calls that were seen those that gradients go back through."""
+        """The seen calls that gradients go back through."""
         self._deaf = False
         self._places: dict[int, list[int]] = {}
-        """Of models the tokens of the last call, a sum for each place."""
+        """The tokens of each model's last call, a sum for each place."""
         self._rows: dict[int, dict[int, tuple[float, int]]] = {}
-        """Of models the samples that they were given: what came out, and in which step."""
+        """The samples that models received: the result's size, and the step."""
         self._step = 0
 
     @property
@@ -172,9 +172,9 @@ class RepeatedModules:
         self._again_before, self._fresh_before = tally.calls, tally.fresh
 
     def told(self) -> RepeatedWork | None:
-        """What came again; where a part of what is asked does so by itself, with all calls of the longest module.
+        """The repeated work; for parts of inputs that recur by chance, with all calls of the longest module.
 
-        Others are parts of it, or parts of what is asked beside it, which are left alone.
+        Other modules are parts of it, or process other parts of the inputs, and are left out.
         """
         found = self.tally.told()
         kinds = [one for one in self._calls.values() if one[2]]
@@ -186,7 +186,7 @@ class RepeatedModules:
         return msgspec.structs.replace(found, kind_calls=calls, kind_ns=min(ns, found.measured_ns))
 
     def told_alike(self) -> RepeatedWork | None:
-        """What was computed of rows that were there before within the same call."""
+        """Work on rows equal to earlier ones within the same call."""
         self.alike.fresh = 1
         return None if self._deaf else self.alike.told()
 
@@ -231,7 +231,7 @@ class RepeatedModules:
         return self._open.pop()
 
     def _is_evaluated(self, module: Any) -> bool:
-        """Whether a call is of a model that trains in other calls: evaluation is told by itself."""
+        """Whether a call is of a model that trains in other calls: evaluation is reported separately."""
         if not self._trained or module.training or self._torch.is_grad_enabled():
             return False
         return any(id(part) in self._trained for part in module.modules())
@@ -269,7 +269,7 @@ class RepeatedModules:
         tally.ours_ns += clock.perf_counter_ns() - now
 
     def _close(self, call: _Call) -> None:
-        """A call is over: what came again in it is a part of the one around it, or is told."""
+        """Ends a call: its repeated work is a part of the surrounding call, or counts."""
         if self._open:
             self._open[-1].again.add(call.again)
             self._open[-1].alike.add(call.alike)
@@ -296,10 +296,10 @@ class RepeatedModules:
         return None if before is None else before == made and not (in_turn and not self._trained)
 
     def _known_samples(self, module: Any, given: object, named: object, output: object) -> float:
-        """The share of a batch's samples that came in steps before, with the same result, where it is large.
+        """The share of a batch's samples that occurred in earlier steps, with the same result, where it is large.
 
-        A frozen part of a job that trains something else: of a few prompts the batches differ. What only serves is left
-        alone, since what is asked there comes again by itself.
+        A frozen part of a job that trains something else: batches of a few prompts differ. A job that only serves is
+        left out, since its requests recur by chance.
         """
         if not self._trained or not all(call.module in self._trained for call in self._open):
             return 0.0
@@ -324,7 +324,7 @@ class RepeatedModules:
         self._places[id(module)] = now
         alike = next((place for place, (a, b) in enumerate(zip(now, before, strict=False)) if a != b), None)
         alike = min(len(now), len(before)) if alike is None else alike
-        appended = len(now) == len(before) + 1 and alike == len(before)  # decoding is told by the recording
+        appended = len(now) == len(before) + 1 and alike == len(before)  # the recording shows decoding
         enough = len(now) >= _LEAST_PLACES and alike >= _LEAST_SHARED * len(now)
         return alike / len(now) if enough and not appended else 0.0
 

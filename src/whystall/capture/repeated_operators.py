@@ -1,14 +1,14 @@
-"""Single operators that are given what they were given before; what is in what they are given is counted beside.
+"""Single operators with repeated inputs; the content of inputs is counted beside.
 
-What those that take long are given is read; of the others it is known where it follows from that alone (`derived`).
+The inputs of long operators are read; those of others are known where they follow from these alone (`derived`).
 
-A dispatch mode hears every operator of the stepping thread for a few steps. It is put in and taken out between two
-steps, where nobody else's is in force, and not in jobs of several ranks, whose reducers call operators on their own.
+A dispatch mode sees every operator of the stepping thread for a few steps. It is pushed and popped between two steps,
+where no other mode is in force, and not in jobs of several ranks, whose reducers call operators on their own.
 
-``torch.inference_mode`` restores, when it ends, what is dispatched to as it was when it began. A mode that was put in
-within is deaf then, or (where an operator has turned dispatch on again meanwhile, as ``numpy()`` does) operators are
-dispatched to a mode that is gone, which ends the job. So begins and ends of inference are followed while the mode is
-in: it is put in anew where the one ends that it was put in, and taken out only at the depth at which it was put in.
+``torch.inference_mode`` restores, when it ends, the dispatch state of its begin. A mode that was pushed inside is deaf
+then, or (where an operator has turned dispatch on again meanwhile, as ``numpy()`` does) operators are dispatched to a
+mode that is gone, which ends the job. So begins and ends of inference are followed while the mode is pushed: it is
+pushed again where the inference that it was pushed in ends, and popped only at the depth at which it was pushed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from whystall.run_folder.description import RepeatedWork
 
 _LONG: Final = 0.01
 _MOST_KINDS: Final = 64
-# Conversions are told from the recording (compute.cast-churn), and copies may be there to be written to.
+# The recording shows conversions (compute.cast-churn), and copies may be there to be written to.
 _NEVER: Final = frozenset({
     "clone", "_to_copy", "copy", "detach", "alias", "lift_fresh_copy", "_local_scalar_dense", "_linalg_check_errors",
 })  # fmt: skip
@@ -56,8 +56,8 @@ Kind = tuple[object, ...]
 
 
 # Under a dispatch mode torch takes other formulas for the gradients of these, whose last bits differ: the place of the
-# argument that is learned. Of all operators that torch's own tests have samples of, no other gradient differs under a
-# mode that does nothing (`python -m benchmarks.mode_bits`).
+# argument that is learned. For no other operator with samples in torch's own tests do gradients differ under a mode
+# that does nothing (`python -m benchmarks.mode_bits`).
 _OTHER_BITS: Final = {
     "aten::masked_fill.Tensor": 2,
     "aten::masked_fill_.Tensor": 2,
@@ -91,7 +91,7 @@ class RepeatedOperators:
         self._read: frozenset[Kind] | None = None
         self._long: frozenset[object] = frozenset()
         self._seen: dict[Sum, int] = {}
-        """In which step last."""
+        """The step of its latest occurrence."""
         self._step = 0
         self._judged: dict[Any, bool] = {}
 
@@ -157,7 +157,7 @@ class RepeatedOperators:
         self.unread.step_ended(duration_ns)
 
     def told(self) -> RepeatedWork | None:
-        """What was computed again."""
+        """The repeated work."""
         return self.tally.told()
 
     def step_ended(self, *, in_call: bool = False) -> None:  # noqa: ARG002 - an operator within a call is one as well
@@ -225,7 +225,7 @@ class RepeatedOperators:
             self._count_again(function, (function, known.name), lasted)
 
     def _read_of(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any], lasted: int) -> Sum | None:
-        """What is in what an operator is given, where it takes long; before that is known, its time is noted."""
+        """The content of a long operator's inputs; while that is unknown, its time is noted."""
         tensors = [one for one in given if isinstance(one, self._torch.Tensor)]
         if any(one.is_nested for one in tensors):
             return None  # has no shape
@@ -313,7 +313,7 @@ class _Inference:
         self._kind.__enter__, self._kind.__exit__ = enter, leave
 
     def remove(self) -> None:
-        """Follows no more; what somebody else has put over it stays, and counts for nobody."""
+        """Stops following; a wrapper that other code has put over it stays, without effect."""
         if (self._kind.__enter__, self._kind.__exit__) == self._ours:
             self._kind.__enter__, self._kind.__exit__ = self._before
 
@@ -343,7 +343,7 @@ def _shown(function: Any) -> str:
 
 
 def _in_loader(frame: Any) -> bool:
-    """Whether a data loader calls: an epoch of few batches comes again, and how it is fed is told by itself."""
+    """Whether a data loader calls: an epoch of few batches recurs, and its cost is reported separately."""
     for _ in range(_MOST_FRAMES):
         if frame is None:
             return False

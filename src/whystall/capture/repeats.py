@@ -1,9 +1,9 @@
-"""What a job computes again: calls that are given what they were given before, and give the same back.
+"""Repeated work of a job: calls with the same inputs and the same results as before.
 
-A few steps are looked at once the windows are over, on the CPU alone: elsewhere reading a tensor would wait for the
-device. Calls of modules come first, single operators then. In the first steps of a look calls are timed, in the others
-what those that take long are given is read. Nothing of the job's is kept but sums of bytes. What
-autograd calls again in its backward pass is told by the recording.
+A few steps are examined once the windows are over, on the CPU alone: elsewhere reading a tensor would wait for the
+device. Calls of modules come first, then single operators. The first steps of an examination time calls, the others
+read the inputs of long ones. Only sums of bytes are kept of the job's data. The recording shows autograd's repeated
+calls in its backward pass.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from whystall.run_folder.description import AttendedScores, RepeatedWork
 
 _WAITS: Final = 12
 _WAITS_NS: Final = 3_000_000_000
-"""So many steps pass first, and so much time: a short job leaves all to the samples of the whole run."""
+"""Steps and time that pass first: a short job leaves all to the samples of the whole run."""
 _WAITS_FURTHER: Final = 24
-"""So many pass before operators are looked at: a job that is over by then keeps its samples."""
+"""Steps that pass before operators are examined: a job that is over by then keeps its samples."""
 _FEWEST_FURTHER: Final = 6
 _FURTHER_NS: Final = 1_500_000_000
-"""Or so much time in fewer steps, where these are long."""
+"""Or this time with fewer steps, where these are long."""
 _TIMED: Final = 3
-"""In so many steps calls are timed, of which the shortest counts: in others the job was perhaps kept off its core."""
+"""Steps in which calls are timed; the shortest counts: in others the job was perhaps kept off its core."""
 _READ_FURTHER: Final = 6
 _LEAST_READ: Final = 4
-"""Of these the first has nothing before it."""
+"""The first of these has no predecessor."""
 _MOST_READ: Final = 17
 _ENOUGH_NS: Final = 1_000_000_000
 _MORE: Final = 1.2
-"""Operators are told of where they are so many times as much as modules, of which they are the most part."""
+"""Operators are reported where their share is this many times that of modules, which mostly consist of them."""
 
 
 class RepeatsSeen:
@@ -43,13 +43,13 @@ class RepeatsSeen:
         self.looking = self.over = False
         self.found: RepeatedWork | None = None
         self.unread: RepeatedWork | None = None
-        """What nothing read of what was computed."""
+        """Results that nothing read."""
         self.masked: RepeatedWork | None = None
-        """What was computed for rows that a mask threw away."""
+        """Work on rows that a mask threw away."""
         self.partly: RepeatedWork | None = None
-        """What was computed beside the part of it that was read."""
+        """Work beside the part of it that was read."""
         self.alike: RepeatedWork | None = None
-        """What was computed of rows that were there before within the same call."""
+        """Work on rows equal to earlier ones within the same call."""
         self.attended: list[AttendedScores] = []
         """Scores of attention of which a mask hides some."""
         self.contents = Contents(torch)
@@ -99,14 +99,14 @@ class RepeatsSeen:
             self.close()
 
     def told(self) -> dict[str, Any]:
-        """What was seen, by the names that a description of the rank has for it."""
+        """The results, by the names in a rank's description."""
         contents = self.contents
         seen = {"repeated": self.found, "unread": self.unread, "masked": self.masked, "partly": self.partly}
         counted = {"sparse": contents.sparse(), "labels": contents.labels(), "attended": self.attended}
         return {**seen, **counted, "alike": self.alike}
 
     def close(self) -> None:
-        """Takes the hooks out, whatever was seen; what cannot be taken out now is tried again when a step ends."""
+        """Removes the hooks in any case; one that cannot be removed now is tried again when a step ends."""
         self.looking, self._ended = False, True
         for later in self._looks[1:]:
             later.close()

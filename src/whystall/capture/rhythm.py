@@ -1,7 +1,7 @@
-"""What a loop repeats: which of several optimizers ends an iteration, and which forward pass begins a request.
+"""The period of a loop: which of several optimizers ends an iteration, and which forward pass begins a request.
 
-Both are decided from what was heard alone, without torch and without a clock: the order in which optimizers step, and
-the shapes that a module is given.
+Both are decided from the events alone, without torch and without a clock: the order in which optimizers step, and the
+shapes of a module's inputs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Shapes = tuple[tuple[int, ...], ...]
 
 # One optimizer may step so often before another one is waited for no longer (WGAN's critic: five times).
 MOST_STEPS_ALONE: Final = 8
-# Forward passes of one request are told apart from others within so many; requests of more are taken pass by pass.
+# One optimizer may step this often before the loop stops waiting for another one (WGAN's critic: five times).
 MOST_IN_REQUEST: Final = 32
-# Calls whose shapes all agree are steps of their own after so many.
+# Forward passes of one request are separated from others up to this number; longer requests are taken pass by pass.
 FORWARDS_BEFORE_STEPS: Final = 8
 _PERIODS_SEEN: Final = 3
 # The dimensions of tokens, and of what stands for them: samples, places, numbers of a place.
 _SEQUENCES: Final = (2, 3)
-# So many numbers may stand for a place; one channel of sound has more.
+# Most numbers of one place; one channel of sound has more.
 _OF_A_PLACE: Final = 256
 # A sequence of prompts that is one token longer once is no decoding; twice in a row it is.
 _LEAST_GROWTHS: Final = 2
@@ -156,7 +156,10 @@ class Requests:
         return "each" if alone or count > MOST_IN_REQUEST else None
 
     def _may_go_on(self) -> bool:
-        """Whether one answer of many places may be heard, from its midst or for the first time: the next will tell."""
+        """Whether an answer of many places may be under way, from its midst or for the first time.
+
+        The next call decides.
+        """
         last, count = self._heard[-1], len(self._heard)
         one_place = last and len(last[0]) in _SEQUENCES and last[0][1] == 1 and last[0][-1] <= _OF_A_PLACE
         if len(set(self._heard)) == 1:

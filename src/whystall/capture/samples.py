@@ -1,10 +1,10 @@
 """The samples file: one short line per step, and a line per second of the machine.
 
-The first line names the columns; a line that starts with ``[`` is a step, one that starts with ``{`` is
-what the sampler saw. A step's line is written as the step ends where steps take half a second and more; the lines
-of shorter steps are written together, by the thread that looks around some four times a second, since asking the kernel
-to write costs a step as much as all else. A job that is killed loses what was not yet written. Where only so many bytes
-are to be kept, the file is replaced by one with the latest half of its lines whenever it has grown so large.
+The first line names the columns; a line that starts with ``[`` is a step, one that starts with ``{`` is the sampler's.
+A step's line is written as the step ends where steps take half a second and more; the lines of shorter steps are
+written together, by the sampler's thread some four times a second, since a write costs a step the same as all other
+work of ours. A job that is killed loses unwritten lines. With a limit of bytes, the file is replaced by the latest half
+of its lines whenever it reaches the limit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SampleWriter:
         self._folder = folder
         self._most_bytes = most_bytes
         self._file: OwnFile | None = None
-        # Of one thread twice: a signal that ends the job comes amid a line, too.
+        # One thread may enter twice: a signal that ends the job comes amid a line, too.
         self._writing = threading.RLock()
         self._rows: deque[tuple[int | None, ...]] = deque()
         self._written_ns = self._size = 0
@@ -98,7 +98,7 @@ class SampleWriter:
         return rows
 
     def _cut(self, kept: int) -> None:
-        """Replaces the file by one with its first line and the last ones, of so many bytes at most."""
+        """Replaces the file by one with its first line and the last ones, of at most ``kept`` bytes."""
         path = self.path
         if path is None or self._file is None:
             return
@@ -138,7 +138,7 @@ def _opened(path: str) -> OwnFile | None:
 
 
 class ThreadCounters:
-    """What the kernel counts for the calling thread, as differences between steps; and the memory of its process."""
+    """The kernel's counters of the calling thread, as differences between steps; and the memory of its process."""
 
     def __init__(self) -> None:
         self._statm = _opened("/proc/self/statm")
@@ -166,7 +166,7 @@ class ThreadCounters:
     def since_last(self) -> tuple[int | None, ...]:
         """CPU microseconds, voluntary and involuntary switches, minor and major faults, blocks read and written.
 
-        And microseconds in which it waited for a core; ``None`` where the kernel does not tell.
+        And microseconds in which it waited for a core; ``None`` where the kernel does not report it.
         """
         now = self._read()
         change = tuple(after - before for before, after in zip(self._last, now, strict=True))
@@ -174,7 +174,7 @@ class ThreadCounters:
         return change if self._schedstat is not None else (*change[:-1], None)
 
     def rss_kib(self) -> int | None:
-        """The resident memory of the process; ``None`` where the kernel does not tell."""
+        """The resident memory of the process; ``None`` where the kernel does not report it."""
         if self._statm is None:
             return None
         return int(os.pread(self._statm.number, 64, 0).split(None, 2)[1]) * self._page_kib
@@ -190,8 +190,8 @@ class ThreadCounters:
 class Stopwatch:
     """Time spent between `begin` and `end` on the thread that steps; nested use counts once.
 
-    Of stopwatches that share a list of those ``running``, one instant counts for one: an optimizer that calls the whole
-    training step (a closure) is not the forward and backward pass in it. The lowest ``rank`` of those that run has it.
+    Among stopwatches that share a list of those ``running``, each instant counts for one, the lowest ``rank``: an
+    optimizer that calls the whole training step (a closure) does not count the forward and backward pass in it.
     """
 
     def __init__(self, running: list[Stopwatch] | None = None, rank: int = 0) -> None:
@@ -233,7 +233,7 @@ class Stopwatch:
             running[-1].inner_ns += whole_ns
 
     def was_another(self, other: Stopwatch) -> None:
-        """What ran until now was the other, without what was counted within it: it goes on from here."""
+        """Moves the time until now to the other stopwatch, except time counted within it; this one goes on."""
         if self.depth:
             now = clock.perf_counter_ns()
             other.total_ns += max(now - self.began_ns - self.inner_ns, 0)

@@ -1,4 +1,4 @@
-"""What is measured of each step: the times of its parts, what the kernel and the device say, written as one row."""
+"""The measurements of each step: the times of its parts, counters of kernel and device, written as one row."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class PartTimes:
     """A stopwatch for each part of a step."""
 
     def __init__(self) -> None:
-        # What is within another part comes first: a checkpoint, a batch that is waited for within a forward pass. Only
-        # a forward pass within a backward pass (computed again) is the backward pass.
+        # The inner part comes first: a checkpoint, a batch that is waited for within a forward pass. Only a forward
+        # pass within a backward pass (recomputation) is the backward pass.
         running: list[Stopwatch] = []
         self.save, self.input, self.backward, self.forward, self.optimizer = (
             Stopwatch(running, rank) for rank in range(5)
@@ -53,7 +53,7 @@ class PartTimes:
     def at(self, at_ns: int) -> str:
         """The part that ran at an instant not long ago; ``other`` for none.
 
-        Of an optimizer that calls the training step (a closure) what comes before the backward pass is the forward.
+        If an optimizer calls the training step (a closure), the time before the backward pass is the forward.
         """
         found = next((name for name, watch in self._by_name.items() if watch.ran_at(at_ns)), "other")
         if found in _OF_EVALUATION and self.evaluation.ran_at(at_ns):
@@ -62,9 +62,9 @@ class PartTimes:
         return "forward" if found == "optimizer" and self._calls_the_step and before_backward else found
 
     def model_is_called(self, samples: Callable[[], list[int]], *, learns: bool, trains: bool) -> None:
-        """The model that is trained is called; before it has learned once nothing is an evaluation.
+        """Records a call of the trained model; before it has learned once no call is an evaluation.
 
-        ``samples`` tells what it is given, a number for each of a batch; it is asked seldom. It ``learns`` where
+        ``samples`` returns a number for each of a batch's samples; it is called seldom. The model ``learns`` where
         gradients are recorded, and ``trains`` in training mode.
         """
         if not self.optimizer.ended_ns:
@@ -77,8 +77,8 @@ class PartTimes:
     def backward_begins(self) -> None:
         """Begins a backward pass. One within an optimizer's step is a closure's: before it came the forward pass.
 
-        Lightning's `training_step` calls parts of a model, or the whole and then metrics: no call tells where that
-        begins and ends. Of an optimizer that calls its closure again, what it does between is its own.
+        Lightning's `training_step` calls parts of a model, or the whole and then metrics: no call shows where it begins
+        and ends. If an optimizer calls its closure again, the time between is its own.
         """
         self.evaluation.ends()
         self._calls_the_step = self.optimizer.depth > 0
@@ -122,7 +122,7 @@ class StepSampler:
         if self._counters is None:
             return
         self.device.mark()
-        # Asking the kernel costs as much as all else: steps that are shorter share an answer.
+        # Reading the kernel's counters costs the same as all other work: shorter steps share a reading.
         counted: tuple[int | None, ...] = NOT_COUNTED
         rss_kib = heap_kib = None
         if now - self._counted_ns >= self._count_every_ns:
@@ -145,7 +145,7 @@ class StepSampler:
         )
 
     def disregard_ourselves(self) -> None:
-        """Begins to count anew: what the profiler cost just now is no part of the next step."""
+        """Restarts the counters: the profiler's cost just now is no part of the next step."""
         self.parts.collections.take_us()
         if self._counters is not None:
             self._counters.since_last()

@@ -50,7 +50,7 @@ _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
 # In production three in a thousand are allowed.
 _SHORTEST_IN_PRODUCTION_NS: Final = 12_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
-# What the kernel counts is asked so seldom there: an answer costs a step as much as all else.
+# The first steps load, compile and allocate: their places are not typical.
 _COUNT_IN_PRODUCTION_NS: Final = 250_000_000
 # The first steps load, compile and allocate: where they are says little of the others.
 _UNSTEADY_STEPS: Final = 2
@@ -239,7 +239,7 @@ class Session:
             self._costs.profiled(duration)
         elif looking:
             self._costs.looked(duration)
-        else:  # opening a window is told by the steps in it
+        else:  # the steps of a window show the cost of opening it
             after = 0 if self._recording.recorder.running else self._step_began_ns - now
             self._costs.outside(duration, within + after)
         self._within.without(clock.perf_counter_ns() - now)
@@ -351,7 +351,7 @@ class Session:
         return not self._closed and (self._recording.running or self._stepless.running)
 
     def part_of_step(self, at_ns: int) -> str | None:
-        """What the stepping thread was at a moment ago; ``None`` in the first steps and while the profiler runs."""
+        """The stepping thread's part of the step a moment ago; ``None`` in the first steps, in windows and in looks."""
         if self._closed or self.steps <= _UNSTEADY_STEPS or self._recording.running or self._repeats.looking:
             return None
         return self._sampler.parts.at(at_ns)

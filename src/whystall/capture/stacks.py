@@ -1,13 +1,13 @@
-"""Where the stepping thread is in Python, looked at some twenty times a second: the lines a diagnosis points to.
+"""Samples the stepping thread's place in Python, some twenty times a second: the lines a diagnosis points to.
 
-A thread beside the job reads the frames; the job is neither traced nor stopped. Each look costs some tens of
+A thread beside the job reads the frames; the job is neither traced nor stopped. Each sample costs some tens of
 microseconds of the interpreter's lock.
 
-A look needs that lock, and a thread that runs Python gives it up only when it calls something that does without, or
-after a time (`switching`). Looks would so find the end of short Python instead of Python. One that had to wait for the
-lock counts as Python, before the line that it found at last; the part of the step is that of the moment at which it
-wanted to look. One that got the lock at once, and found a line of the user's own innermost, found what that line
-called, and that works without the lock: an operator of torch's, a file, a pause. Which it was only a recording tells.
+A sample needs that lock, and a thread that runs Python releases it only when it calls code that works without, or after
+a time (`switching`). Samples would therefore find the end of short Python instead of Python. One that had to wait for
+the lock counts as Python, before the line that it found at last; its part of the step is that of the moment at which it
+was due. One that got the lock at once, and found a line of the user's own innermost, found a call in that line that
+works without the lock: an operator of torch's, a file, a pause. Only a recording separates these.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _LIBRARY: Final = re.compile(
     r"[/\\](site-packages|dist-packages|lib[/\\]python\d[\d.]*|torchinductor_[^/\\]*)[/\\]"
     r"|[/\\]\w\w[/\\]c[a-z2-7]{51}\.py$|^<(?!ipython-input-)"
 )
-# What IPython calls the code of a cell: in a terminal, and in a notebook.
+# IPython's names for the code of a cell: in a terminal, and in a notebook.
 _CELL: Final = re.compile(r"^<ipython-input-(?P<number>\d+)-\w+>$|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 
 # The functions of torch that turn a frame, or the graph of a backward pass, into compiled code; no compiled step goes
@@ -98,7 +98,7 @@ LineKey = tuple[str, str, int, str, str]
 def shown_file(file: str) -> str:
     """A file as the report names it: below the working folder or Python's path, else its name alone.
 
-    The folders of a machine are nobody's business (docs, "Privacy and security").
+    The folders of a machine are private (docs, "Privacy and security").
     """
     cell = _cell(file)
     if cell is not None:
@@ -133,9 +133,9 @@ def is_library(filename: str) -> bool:
 
 
 class Loop:
-    """The functions that steps end in: whatever they are called, they are no episode within a step.
+    """The functions that steps end in: with any name, they are no episode within a step.
 
-    A function that is called as an episode would be is asked about when the next step ends.
+    A function with an episode's name is checked when the next step ends.
     """
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def _queued_ns() -> int:
-    """How long the calling thread has waited for a core in all; 0 where the kernel does not tell."""
+    """The calling thread's total wait for a core; 0 where the kernel does not report it."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as file:  # noqa: PTH123 - twice a look: a path would cost as much again
             return int(file.read().split()[1])
@@ -238,7 +238,7 @@ class OfSteps:
             self._step = step
 
     def take(self) -> tuple[dict[LineKey, int], int]:
-        """What was counted in ended steps since the last time, and how many looks found no room."""
+        """The samples in ended steps since the last call, and how many found no room."""
         taken = self.ended, self.left_out
         self.ended, self.left_out = {}, 0
         return taken
@@ -257,7 +257,7 @@ class StackSampler:
         self.outside = OutsideSteps()
         """Where the main thread was before the first step, and since the latest one."""
         self.in_windows = WindowLooks(shown_file, text_of)
-        """What was found while windows were recorded."""
+        """The samples while windows were recorded."""
         self._whystall = str(Path(__file__).parent.parent)
         self._switching = Switching()
 
@@ -287,7 +287,7 @@ class StackSampler:
         self._write()
 
     def forget(self) -> None:
-        """In a forked child, where nobody looks."""
+        """Called in a forked child, which is not sampled."""
         self._switching.give_back()
 
     def _run(self) -> None:
@@ -296,7 +296,7 @@ class StackSampler:
         unwritten, began_ns = 0.0, clock.thread_time_ns()
         between = random.Random(os.getpid()).uniform  # noqa: S311 - no secret; and the user's own numbers stay as they are
         while True:
-            # Of a step of even length an even pause would always find the same part.
+            # For steps of even length an even pause would always find the same part.
             pause = WINDOW_S if self._session.recording else self.pause_s * between(*_UNEVEN)
             queued, wanted = _queued_ns(), clock.perf_counter_ns() + int(pause * 1e9)
             if self._stop.wait(pause):

@@ -1,4 +1,4 @@
-"""What runs once a watched Python has imported torch: it opens the session, and hears of children that train."""
+"""Runs once a watched Python has imported torch: opens the session, and observes children that train."""
 
 from __future__ import annotations
 

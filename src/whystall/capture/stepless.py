@@ -1,8 +1,8 @@
-"""A window by the clock for jobs in which no step is seen: loops of tensors without optimizer, module or loader.
+"""A window by the clock for jobs without visible steps: loops of tensors without optimizer, module or loader.
 
-What the main thread does some seconds after torch was imported is recorded for a while. Where steps come after all (the
-job was preparing itself), what was recorded is deleted. The same holds where steps were seen, too few to be recorded,
-and then none: what a CUDA graph recorded in one of them may be replayed ever after.
+The main thread is recorded for a while some seconds after torch was imported. If steps come after all (the job was
+preparing itself), the recording is deleted. The same holds where a few steps were seen, too few to be recorded, and
+then none: a CUDA graph captured in one of them may be replayed ever after.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_MORE_STEPS: Final = (
 _AFTER_S: Final = 6.0
 _USUAL_STEPS: Final = 20
 _FEWEST_STEPS: Final = 3
-"""Of fewer nobody knows how long a step takes."""
+"""With fewer steps the length of a step is unknown."""
 _FIRST_LASTS_S: Final = 0.3
 _LASTS_S: Final = 1.5
 _MOST_HELD_S: Final = 6.0
@@ -143,7 +143,7 @@ class SteplessWindow:
 
     @property
     def begun(self) -> bool:
-        """Whether there is, or has been, a window that nobody has dropped."""
+        """Whether there is, or has been, a window that was not dropped."""
         return self._recorder is not None
 
     def discard(self) -> None:
@@ -165,7 +165,7 @@ class SteplessWindow:
             self.discard()
 
     def close(self, *, stepped: bool = False) -> list[str]:
-        """Names the file of the window in the run's folder, if there is one and no other process has told anything.
+        """Names the window's file in the run's folder, if there is one and no other process has written any.
 
         A process that starts others, or is a worker of one that steps, sees no step itself; one that has ``stepped`` is
         none of these.

@@ -1,10 +1,15 @@
-"""Which of the calls that torch tells of end a step: decided from the calls alone, without torch and without a clock.
+"""Decides which of torch's events end a step: from the events alone, without torch and without a clock.
 
-A step is what the loop repeats. It ends where the optimizer's step ends (also when a gradient scaler skips it), of
-several that step in turn the rarest one's, and where optimizers step within a backward pass with that pass; on a job
-that makes no optimizer and updates what it trains by itself where the backward pass ends; on one without either where
-the outermost module's forward pass ends, or, where one request takes several of them, where the next request's first
-one begins; failing that where a data loader hands out a batch. What the program says itself goes first.
+A step is one iteration of the loop. It ends at the first of these that the job has:
+
+- an optimizer's step (even when a gradient scaler skips it); with several that step in turn, the rarest one's; where
+  optimizers step within a backward pass, that pass
+- without an optimizer, for a job that updates its parameters by itself, the end of the backward pass
+- without either, the end of the outermost module's forward pass; where one request takes several passes, the first pass
+  of the next request
+- the batch of a data loader
+
+The program's own calls of ``step()`` come first.
 """
 
 from __future__ import annotations
@@ -14,13 +19,13 @@ from typing import Final, Literal
 
 from whystall.capture.rhythm import MOST_STEPS_ALONE, Optimizers, Requests, Shapes
 
-# Without an optimizer's step after so many batches, those are the steps.
+# Without an optimizer's step after this many batches, those are the steps.
 BATCHES_BEFORE_STEPS: Final = 64
-# Without an optimizer backward passes are the steps after so many; where one may have been made before anybody listened
-# so many micro-batches may belong to a step of it.
+# Without an optimizer backward passes are the steps after this many; if one may have been made before we listened, this
+# many micro-batches may belong to a step of it.
 BACKWARDS_BEFORE_STEPS: Final = 8
 BACKWARDS_IF_UNSURE: Final = 64
-# So many forward passes without one: the job has trained, and serves now.
+# After this many forward passes without one the job has trained, and serves now.
 FORWARDS_WITHOUT_BACKWARD: Final = 64
 
 Source = Literal["calls of step()", "optimizer", "backward passes", "forward passes", "batches"]
@@ -31,7 +36,7 @@ class StepFinder:
 
     def __init__(self) -> None:
         self.source: Source | None = None
-        """What ends the steps, once that is known."""
+        """The events that end the steps, once known."""
         self.anchor: int | None = None
         """The optimizer that ends the steps, known by its identity."""
         self.several_optimizers: Callable[[], bool] = bool
@@ -41,7 +46,7 @@ class StepFinder:
         self.optimizers_unsure = False
         """Whether there may be one that was made before."""
         self.is_alive: Callable[[int], bool] = bool
-        """Whether an optimizer that is known by this identity is still there; false of those that nobody follows."""
+        """Whether an optimizer with this identity is alive; false for unknown ones."""
         self._optimizers = Optimizers()
         self._followed = False
         self._requests = Requests()
@@ -108,7 +113,7 @@ class StepFinder:
 
     @property
     def asks_for_shapes(self) -> bool:
-        """Whether what the outermost module is given may tell where a request begins."""
+        """Whether the inputs of the outermost module may show where a request begins."""
         without = self.source in (None, "batches", "forward passes") and not self._trains
         return without and self._requests.mode != "each"
 

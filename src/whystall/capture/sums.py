@@ -1,4 +1,4 @@
-"""What tensors hold, as sums of their bytes: whether a call is given what it was given before, with nothing kept."""
+"""Contents of tensors, as sums of their bytes: whether a call has the same inputs as before, without keeping them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whystall.capture.faults import suppress
 _MOST_TENSORS: Final = 32
 _MOST_BYTES: Final = 64 << 20
 _OF_LARGE: Final = 8 << 20
-"""So many bytes of a larger one."""
+"""Bytes to read of a larger tensor."""
 _DEEPEST: Final = 4
 _MOST_PLACES: Final = 8192
 _LEAST_FLOATS: Final = 2
@@ -24,10 +24,10 @@ Sum = tuple[object, ...]
 
 
 def sum_of(torch: Any, value: object) -> Sum | None:
-    """Sums of all tensors in a value, and its plain numbers and words; ``None`` where it holds something else.
+    """Sums of all tensors in a value, and its plain numbers and words; ``None`` where it holds other objects.
 
-    What cannot be read (other devices, subclasses) was never the same, nor were numbers of a job that diverged: all
-    that are none look alike. Of more than 64 MiB a part is read, and whether it is the same tensor, unwritten.
+    An unreadable tensor (other devices, subclasses) never equals another, nor do numbers of a job that diverged: all
+    NaNs look alike. For more than 64 MiB a part is read, and whether it is the same tensor, unwritten.
     """
     out: list[object] = []
     return tuple(out) if _add(torch, value, out, _DEEPEST) and len(out) <= 8 * _MOST_TENSORS else None
@@ -47,10 +47,10 @@ def columns_of(torch: Any, value: object) -> list[int]:
 
 
 def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE, begins: bool = False) -> list[int]:
-    """A sum of each row of the first batch in a call's arguments: of each sample, as far as there are ``most`` numbers.
+    """A sum of each row of the first batch in a call's arguments: of each sample, for ``most`` numbers in all.
 
-    Of samples that have more it is nothing, or how the first one ``begins``.
-    Of tensors that stand for others (``torch.func``) nothing is known, and rows of few numbers are alike by chance.
+    Larger samples have none, or only the beginning of the first one with ``begins``. Tensors that stand for others
+    (``torch.func``) are unknown, and rows of few numbers are equal by chance.
     """
     for item in tensors_in(torch, value):
         plain = type(item) is torch.Tensor and item.device.type == "cpu" and item.layout is torch.strided
@@ -66,7 +66,7 @@ def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE, begins: bool = 
 
 
 def sizes_of_rows(torch: Any, value: object, count: int) -> list[float]:
-    """The sum of what is in each of so many rows of a call's first output that has them, without signs."""
+    """The sum of absolute values in each row of a call's first output with ``count`` rows."""
     for item in tensors_in(torch, value):
         if item.device.type == "cpu" and item.is_floating_point() and item.dim() > 1 and len(item) == count:
             with torch.no_grad():
@@ -75,9 +75,9 @@ def sizes_of_rows(torch: Any, value: object, count: int) -> list[float]:
 
 
 def bytes_of(tensor: Any) -> memoryview:
-    """The bytes of a contiguous tensor where they lie, to be read at once.
+    """The bytes of a contiguous tensor in place, to be read at once.
 
-    Not by ``numpy()``: for good it makes a storage of the job's one that nobody can resize.
+    Not by ``numpy()``: the storage of the job's tensor could never be resized again.
     """
     size = tensor.numel() * tensor.element_size()
     return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B") if size else memoryview(b"")
@@ -97,7 +97,7 @@ def stands_for_others(torch: Any) -> bool:
 
 
 def unseen(torch: Any) -> AbstractContextManager[None]:
-    """In which the job's own modes and subclasses (``__torch_function__``) hear nothing of what we ask of tensors."""
+    """A context in which the job's own modes and subclasses (``__torch_function__``) do not see our calls."""
     hidden: AbstractContextManager[None] = torch._C.DisableTorchFunction()  # noqa: SLF001 - there is no public one
     return hidden
 

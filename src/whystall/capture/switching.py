@@ -1,7 +1,7 @@
-"""How soon a thread that runs Python gives the interpreter's lock up to one that looks where it is.
+"""The time after which a thread that runs Python releases the interpreter's lock to a sampler.
 
-Within Python's own 5 ms most stretches of Python are over. A shorter time costs nothing while nobody else asks for the
-lock; where other threads do, it would change hands more often than without us: there the usual time stays.
+Within Python's own 5 ms most stretches of Python are over. A shorter time costs nothing while no other thread requests
+the lock; where others do, it would change hands more often than without us: there the usual time stays.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ SHORT_S: Final = 0.001
 
 
 class Switching:
-    """Shortens the interval and gives it back; one that the program has chosen meanwhile is its own business.
+    """Shortens the interval and restores it; an interval that the program has set meanwhile stays.
 
-    The program is told the usual interval all the while.
+    The program reads the usual interval all the while.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Switching:
         self._shortened = False
 
     def shorten(self) -> None:
-        """Nobody contends for the lock: whoever looks gets it soon."""
+        """No other thread contends for the lock: a sampler gets it soon."""
         if self._usual_s > SHORT_S and _alike(sys.getswitchinterval(), self._usual_s):
             shorten_interval(sys.getswitchinterval, sys.setswitchinterval, SHORT_S)
             self._shortened = True

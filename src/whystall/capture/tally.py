@@ -1,4 +1,4 @@
-"""What a look at some steps counts of what is computed again in them, and how it is told."""
+"""The count of repeated work in some steps, and its description."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_FRAMES: Final = 60
 _MOST_TOLD: Final = 3
 
 Place = tuple[str, str, int, str]
-"""What is called, and where: file, line, function."""
+"""The callee, and its place: file, line, function."""
 
 
 @dataclass(slots=True)
@@ -29,9 +29,9 @@ class Tally:
     shared_ns: int = 0
     """Time of those of them that were given tokens which begin as those of the call before."""
     ours_ns: int = 0
-    """What looking took in the step that runs."""
+    """Time of our own examination in the current step."""
     steps: list[tuple[int, int]] = field(default_factory=list)
-    """Of each step that counts what was computed again in it, and how long it was."""
+    """Repeated work and duration of each step that counts."""
 
     @property
     def measured_ns(self) -> int:
@@ -48,9 +48,9 @@ class Tally:
         self.steps.append((sum(self.again.values()) - sum(again for again, _ in self.steps), duration_ns))
 
     def told(self) -> RepeatedWork | None:
-        """What was computed again; nothing where nothing new came in.
+        """The repeated work; ``None`` where no new data came in.
 
-        One batch again and again, to measure a model, is what is wanted there.
+        One batch again and again, to measure a model, is intended there.
         """
         again_ns, measured_ns = sum(self.again.values()), self.measured_ns
         if not again_ns or not self.fresh or measured_ns <= 0:

@@ -14,15 +14,15 @@ from whystall.capture.faults import suppress
 from whystall.run_folder.layout import staged_window, window_name
 
 _AHEAD: Final = 2
-"""So many steps on the others are steady, too, or go by themselves."""
+"""This many steps later the other ranks are steady, too, or go by themselves."""
 _FARTHEST: Final = 16
-"""What says that it begins later than this is left from another attempt, or from ranks that step otherwise."""
+"""A begin further ahead than this is left from another attempt, or from ranks that step otherwise."""
 
 
 class Together:
-    """Where the ranks of a job see no folder of each other's, each begins when it is ready.
+    """Agrees on the begin of windows; where ranks see no common folder, each begins when it is ready.
 
-    What was said stays: ranks need not step together, and nobody knows when all have heard it.
+    Messages stay: ranks need not step together, and it is unknown when all have read them.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,9 +1,9 @@
-"""Where torch tells of steps, input, forward and backward: its own hooks, and calls that are heard unseen.
+"""Torch's events of steps, input, forward and backward: its own hooks, and functions that report their calls.
 
-No function is replaced, no object of the user's is changed, and no synchronisation with the device is ever made. What
-is copied, pickled, scripted, exported or compiled holds nothing of ours. Modules are known as they are given
-parameters and parts, on the threads that make them and by weak references: to ask the garbage collector for them would
-break what is under construction elsewhere.
+No function is replaced, no object of the user's is changed, and no synchronisation with the device is ever made.
+Copied, pickled, scripted, exported or compiled objects hold nothing of ours. Modules are known as they receive
+parameters and parts, on the threads that make them and by weak references: to get them from the garbage collector would
+break objects under construction elsewhere.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from whystall.capture.heard_functions import hear
 from whystall.capture.known_modules import Known, outermost_module
 from whystall.capture.tables_made import TablesMade
 
-# A model whose parts are called one by one has so many of them, at most.
+# A model whose parts are called one by one has at most this many.
 _MOST_PARTS = 16
-# Of a job in which no model is called nobody goes on asking.
+# Limit of calls to examine in a job in which no model is called.
 _MOST_ASKED = 2_000
 
 
 class Listener(Protocol):
-    """What a session wants to hear of."""
+    """The events for a session."""
 
     def optimizer_begins(self) -> None: ...
     def optimizer_ends(self, optimizer: object) -> None: ...
@@ -92,8 +92,7 @@ class TorchHooks:
         from torch.utils.data import dataloader  # noqa: PLC0415
 
         batches = dataloader._BaseDataLoaderIter  # noqa: SLF001 - what all kinds of loaders have in common
-        # Every backward pass goes through it, whoever asked for it (before torch 2.2 through no function but the public
-        # one).
+        # Every backward pass goes through it, from any caller (before torch 2.2 there is only the public function).
         entry = getattr(torch.autograd, "_engine_run_backward", torch.autograd.backward)
         self._hear_all(
             (optimizer.Optimizer.__init__, self._optimizer_begins, _nothing),
@@ -118,9 +117,9 @@ class TorchHooks:
         self._kind = None
 
     def _know_modules(self) -> None:
-        """Hears of every module that is made, copied, unpickled or loaded from now on.
+        """Observes every module that is made, copied, unpickled or loaded from now on.
 
-        Of one that is made as soon as it is given a parameter, a buffer or a part: torch's compiler follows the
+        A new module is seen as soon as it receives a parameter, a buffer or a part: torch's compiler follows the
         constructors of modules, and can follow these hooks.
         """
         from torch.nn.modules import module  # noqa: PLC0415 - the user has imported torch
@@ -232,10 +231,10 @@ class TorchHooks:
             self.optimizers_alive.add(optimizer)
 
     def _watch_next_call(self, *, its_kind: bool = False) -> None:
-        """Watches the module that is called next, and by no other: that of a session that began after it was made.
+        """Watches the outermost module called next: that of a session that began after it was made.
 
-        Who calls the parts of a model one by one has several such: until one comes again the largest is taken. Not once
-        torch's compiler has worked: a hook on all modules would have it compile again.
+        A program that calls the parts of a model one by one has several such: until one comes again the largest is
+        taken. Not once torch's compiler has worked: a hook on all modules would make it compile again.
         """
         if has_compiled():
             return
@@ -328,7 +327,7 @@ class TorchHooks:
 
 
 def _followed_by(torch: Any) -> Callable[[], bool]:
-    """What tells whether torch's compiler or `torch.jit.trace` follows what is called: a graph of it would hold us."""
+    """A function that returns whether torch's compiler or `torch.jit.trace` is active: its graph would hold us."""
     is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
     is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", bool)
     return lambda: is_compiling() or is_tracing()

@@ -1,7 +1,7 @@
-"""What one run of ``tune`` sets in a watched process: loaders, optimizers, models and threads, as they are made.
+"""The settings of one run of ``tune`` in a watched process: loaders, optimizers, models and threads, as made.
 
-Constructors of torch's own are wrapped: what the user's code asks for is noted with its place, and replaced by what the
-trial sets. Nothing else is changed, and no file.
+Constructors of torch's own are wrapped: the arguments of the user's code are noted with their place, and replaced by
+the trial's. Nothing else is changed, and no file.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from whystall.capture.experiments import Injected, end_after_enough
 from whystall.capture.losses import LossesSeen
 from whystall.capture.tuned_model import TunedModel, has_compiled
 
-_BUCKET_MB: Final = 25  # torch.nn.parallel.DistributedDataParallel's own, where it is not told
+_BUCKET_MB: Final = 25  # torch.nn.parallel.DistributedDataParallel's own default
 LOADER_SETTINGS: Final = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 _MOST_SEEN: Final = 16
 
 
 class Change(Protocol):
-    """What a further run of a command changes in it."""
+    """The change of a further run of a command."""
 
     note: str | None
 
     @property
     def seen(self) -> dict[str, Any] | None:
-        """What the run shows, for what to try next."""
+        """The facts of the run, for the next trials."""
 
     def install(self) -> None:
-        """What has to be in place before the user's code makes anything."""
+        """Changes before the user's code makes anything."""
 
     def first_step(self) -> None:
-        """What is changed once the model is there."""
+        """Changes once the model exists."""
 
     def step_ended(self, steps: int) -> None:
         """Ends the process after enough steps."""
@@ -155,14 +155,14 @@ class Tuned:
             arguments["bucket_cap_mb"] = wanted
 
     def _refused(self) -> dict[str, str]:
-        """What was asked for and not done, with the reason."""
+        """Settings that could not be applied, with the reason."""
         found = self._model.refused()
         if "bucket_cap_mb" in self._trial.settings and not self._made["wrapped"]:
             found["bucket_cap_mb"] = "no DistributedDataParallel was made"
         return found
 
     def _follow_optimizers(self, kind: Any) -> None:
-        """The model is there when its optimizer has been made, whatever kind that is."""
+        """The model exists when its optimizer has been made, of any kind."""
         original = kind.__init__
 
         @functools.wraps(original)

@@ -1,8 +1,8 @@
-"""What one run of ``tune`` sets of the model: its memory format, the precision of its forward pass, torch.compile.
+"""The settings of one run of ``tune`` for the model: memory format, precision of the forward pass, torch.compile.
 
-The model is what holds the parameters of an optimizer, and is there when that is made. Nothing of the user's is
-replaced: weights are laid out anew, autocast is on between the optimizer's steps but for backward passes, and calls of
-the model go to a compiled one.
+The model is the holder of an optimizer's parameters, and exists when that is made. None of the user's objects is
+replaced: weights get another memory format, autocast is on between the optimizer's steps but for backward passes, and
+calls of the model go to a compiled one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _NOT_APPLIED: Final = {
     "precision": "no model was there when an optimizer was made",
     "compile": "torch.compile compiled nothing of the model: it is not called itself",
 }
-# Of x86 and of ARM, as Linux names them.
+# Names of x86's and ARM's features in Linux.
 _BF16_OF_PROCESSORS: Final = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 
 
 class TunedModel:
-    """The settings of a trial that are the model's. What of them could not be done is told, and never raised."""
+    """The settings of a trial for the model. A setting that could not be applied is reported, and never raised."""
 
     def __init__(self, torch: Any, settings: Mapping[str, int | str | bool]) -> None:
         self._torch = torch
@@ -42,7 +42,7 @@ class TunedModel:
         self._refused: dict[str, str] = {}
         self._applied: set[str] = set()
         self.models: list[dict[str, Any]] = []
-        """What was found: class, parameters, dtype, device, convolutions and how they lie."""
+        """The models found: class, parameters, dtype, device, convolutions and their memory format."""
         self.uses_autocast = False
         """Whether the user's code asks for autocast itself."""
 
@@ -78,7 +78,7 @@ class TunedModel:
         return found
 
     def refused(self) -> dict[str, str]:
-        """What was asked for and not done, with the reason."""
+        """Settings that could not be applied, with the reason."""
         if "compile" in self._wanted and _frames_compiled():
             self._applied.add("compile")
         missing = {name: _NOT_APPLIED[name] for name in self._wanted if name not in self._applied}
@@ -153,9 +153,9 @@ class _Autocast:
         self._open: Any = None
 
     def install(self) -> None:
-        """Closes it where a backward pass or a step of the optimizer begins, and opens it anew after that.
+        """Closes it where a backward pass or a step of the optimizer begins, and reopens it after that.
 
-        Left open across a step of the optimizer it would go on with copies of weights that are no more.
+        Left open across a step of the optimizer it would go on with copies of old weights.
         """
         from torch.optim import optimizer  # noqa: PLC0415 - the user has imported torch
 
@@ -209,7 +209,7 @@ def _tell_of(kind: Any, name: str, tell: Callable[[object], None], is_compiling:
 
 
 def _compiling(torch: Any) -> Callable[[], bool]:
-    """What tells whether torch's compiler follows what is called: it cannot follow us."""
+    """A function that returns whether torch's compiler is active: it cannot follow us."""
     found: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
     return found
 

@@ -25,13 +25,13 @@ from whystall.run_folder.description import RepeatedWork
 
 _MOST_CALLS: Final = 1 << 15
 _DEEPEST: Final = 3
-# Whoever serves and throws all answers away measures a model.
+# A job that discards all its outputs is a benchmark.
 _MOST_OF_SERVING: Final = 0.5
 # Views by other names, and what changes how a tensor is seen and nothing in it.
 _VIEWS: Final = frozenset(
     {"aten::_unsafe_view", "aten::squeeze_", "aten::swapaxes_", "aten::t_", "aten::transpose_", "aten::unsqueeze_"}
 )
-# By which Python, or a library that knows no operators of torch's, comes to what is in a tensor.
+# Ways in which Python, or a library without torch's operators, reads a tensor.
 _READS: Final = (
     *("__array__", "__dlpack__", "__reduce_ex__", "_typed_storage", "data_ptr", "numpy", "storage", "tolist"),
     "untyped_storage",
@@ -46,11 +46,11 @@ class _Call:
     writes: list[int]
     alive: bool
     shape: tuple[int, ...] | None
-    """Of what it gives, where that is made row by row in a forward pass."""
+    """The shape of its result, where that is made row by row in a forward pass."""
     back: bool
     masks: dict[int, Rows]
     joins: int
-    """So many tensors' rows are side by side in what it gives."""
+    """Number of tensors whose rows are side by side in its result."""
     reading: Reading
 
 
@@ -76,7 +76,7 @@ class Unread:
         """The one that is judged when the one that runs has ended, and that one."""
         self._durations = [0, 0]
         self.our_thread: int | None = None
-        """The thread on which a look reads tensors itself, which is nobody's use of them."""
+        """The thread on which an examination reads tensors itself: that is no use of them."""
         self._read_outside: dict[int, set[Part | None]] = {}
         """The places that Python has read, by storage; ``None`` are all of one."""
         self._patched: dict[str, tuple[Any, Any]] = {}
@@ -113,7 +113,7 @@ class Unread:
         self._read_outside.clear()
 
     def told(self) -> RepeatedWork | None:
-        """What nothing read; nothing of a job that serves and reads none of its answers."""
+        """Results that nothing read; ``None`` for a job that serves and reads none of its answers."""
         self.tally.fresh = 1
         found = None if self._deaf else self.tally.told()
         if found is None or self.trains or found.again_ns <= _MOST_OF_SERVING * found.measured_ns:
@@ -121,12 +121,12 @@ class Unread:
         return None
 
     def told_masked(self) -> RepeatedWork | None:
-        """What was made for rows that a mask throws away."""
+        """Work on rows that a mask throws away."""
         self.masked.fresh = 1
         return None if self._deaf else self.masked.told()
 
     def told_partly(self) -> RepeatedWork | None:
-        """What was made whole and read in part."""
+        """Results made whole and read in part."""
         self.partly.fresh = 1
         return None if self._deaf else self.partly.told()
 
@@ -248,7 +248,7 @@ class Unread:
         return dead, masked, partly
 
     def _partly(self, calls: list[_Call], count: int, steps: tuple[_Step, _Step]) -> dict[int, float]:
-        """Of the first ``count`` calls those of which a part is read, and its share."""
+        """The calls among the first ``count`` of which a part is read, and its share."""
         held = {address for step in steps for address, reference in step.held.items() if not reference.expired()}
         whole = {address for address, read in self._read_outside.items() if None in read}
         outside = {
@@ -307,7 +307,7 @@ class Unread:
 
 
 def _masked(calls: list[_Call], count: int, kept: set[int]) -> dict[int, float]:
-    """Of the first ``count`` calls those of whose rows a mask throws most away before anybody reads them.
+    """The calls among the first ``count`` most of whose rows a mask throws away before any read.
 
     And the share of them that is read.
     """
@@ -330,7 +330,7 @@ def _masked(calls: list[_Call], count: int, kept: set[int]) -> dict[int, float]:
 
 
 def _of_each(rows: Rows | None, joins: int) -> Rows | None:
-    """Of each of the tensors whose rows are side by side as many are read, on average."""
+    """The rows read on average of each of the tensors whose rows are side by side."""
     return rows if rows is None or joins == 1 else Rows(rows.number // joins, rows.read)
 
 

@@ -1,4 +1,4 @@
-"""What the threads beside a job may ask of the session that started them, so that neither has to know the other."""
+"""The interface of a session for the threads that it starts, so that neither has to know the other."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Watched(Protocol):
         """Whether a window is recorded at the moment."""
 
     def part_of_step(self, at_ns: int) -> str | None:
-        """What the stepping thread was at a moment ago; ``None`` where a look would say nothing of usual steps."""
+        """The stepping thread's part of the step a moment ago; ``None`` where a sample would not be typical."""
 
     def write_line(self, line: dict[str, Any]) -> None:
         """Adds a line to the samples."""
 
     def look_around(self) -> None:
-        """Sees to what nobody in the job calls us for."""
+        """Periodic work that no call of the job triggers."""

@@ -15,7 +15,7 @@ _MOST_LOOKS: Final = 1_000
 
 
 class WindowLooks:
-    """Looks by place. Of more than there is room for, every second one goes, and half as many come."""
+    """Samples by place. When the room is full, every second one goes, and then half of the new ones is kept."""
 
     def __init__(self, shown: Callable[[str], str], text_of: Callable[[str, int], str]) -> None:
         self._shown, self._text_of = shown, text_of

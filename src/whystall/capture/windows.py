@@ -1,4 +1,4 @@
-"""When to record: the schedule as a pure state machine that is told of every step."""
+"""When to record: the schedule as a pure state machine over the steps."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from typing import Final
 from whystall.capture.config import Schedule
 from whystall.run_folder.description import LEAST_ACTIVE, MOST_ACTIVE, MOST_OF_ROUNDS
 
-# A job runs steadily when so many steps in a row took about as long as their median.
+# A job runs steadily when this many steps in a row took about their median.
 STEADY_STEPS: Final = 4
 STEADY_WITHIN: Final = 0.25
 # Differences that the scheduler of a busy machine makes are no warm-up.
 JITTER_NS: Final = 5_000_000
-# Of long steps two that agree so well are enough, and patience ends sooner: a short run has no others to give.
+# Two long steps that agree this well are enough, and patience ends sooner: a short run has no others.
 LONG_STEP_NS: Final = 1_000_000_000
 STEADY_LONG_STEPS: Final = 2
 STEADY_LONG_WITHIN: Final = 0.1
 PATIENCE_LONG_STEPS: Final = 6
-# A job whose steps never agree (variable lengths) is taken as steady after so many.
+# A job whose steps never agree (variable lengths) counts as steady after this many.
 PATIENCE_STEPS: Final = 12
 _REMEMBERED_STEPS: Final = 64
-# A slowdown is one of so many steps in a row, looked at so many together: an evaluation or a checkpoint is none.
+# A slowdown lasts this many steps in a row, averaged in groups: an evaluation or a checkpoint is none.
 _LATEST_STEPS: Final = 16
 _IN_A_ROW: Final = 4
 _USUAL_EVERY: Final = 8
-# Further steps are recorded for so long, or for longer until the mean of as many would be known so well: of three that
-# differ nothing can be told. More would make files long to write, while the job stands still.
+# Further steps are recorded for this time, or for longer until the mean of that many would be known this well: three
+# equal steps show no spread. More would make files long to write, while the job is paused.
 _LASTS_NS: Final = 500_000_000
 _LASTS_UNSURE_NS: Final = 2_000_000_000
 _MEAN_WITHIN: Final = 0.03
-# Of steps that the profiler makes so much longer, and by so much together, no more than needed are recorded. An event
+# If the profiler lengthens steps by this share, and by this time together, only the steps needed are recorded. An event
 # takes a microsecond when it is recorded, and torch takes twenty for it when the window ends.
 _MOST_LONGER_NS: Final = 150_000_000
 _MUCH_LONGER: Final = 0.3
-# A step that is so many times as long begins a round (experience is gathered, and learned from in several steps), if
-# the next such step comes within so many. Whole rounds are recorded, and the three steps that analyses leave out.
+# A step this many times as long begins a round (experience is gathered, and learned from in several steps), if the next
+# such step comes within this many. Whole rounds are recorded, and the three steps that analyses leave out.
 _LONG: Final = 4.0
 _MOST_IN_ROUND: Final = 16
 _LEFT_OUT: Final = 3
 
 
 class Action(Enum):
-    """What to do with the profiler before the next step."""
+    """Action on the profiler before the next step."""
 
     NOTHING = "nothing"
     START = "start"
@@ -90,7 +90,7 @@ class SteadyState:
         return all(abs(duration - middle) <= max(within * middle, JITTER_NS) for duration in last)
 
     def enough(self) -> float:
-        """Of how many steps, as those remembered, the mean is known within `_MEAN_WITHIN` (one standard error)."""
+        """How many steps like those remembered give a mean within `_MEAN_WITHIN` (one standard error)."""
         if len(self._recent) < STEADY_STEPS:
             return 0.0
         return (statistics.stdev(self._recent) / statistics.mean(self._recent) / _MEAN_WITHIN) ** 2
@@ -111,7 +111,7 @@ class SteadyState:
         return _LATEST_STEPS - self._seen % _LATEST_STEPS
 
     def has_slowed(self, ratio: float) -> bool:
-        """Whether the latest steps take ``ratio`` times those before them; looked at once in so many steps."""
+        """Whether the latest steps take ``ratio`` times those before them; checked once in `_LATEST_STEPS` steps."""
         if not self.steady or self._seen % _LATEST_STEPS or len(self._recent) < _REMEMBERED_STEPS:
             return False
         remembered = list(self._recent)
@@ -138,7 +138,7 @@ class RoundsOfSteps:
         self._since = since
 
     def unfinished(self, recorded: int) -> bool:
-        """Whether one round is not over, or not as many steps are recorded as whole rounds have."""
+        """Whether a round is not over, or fewer steps are recorded than whole rounds have."""
         if self._since is None or recorded >= MOST_OF_ROUNDS:
             return False
         if self.steps is None:
@@ -165,7 +165,7 @@ class Windows:
         self._in_window: int | None = None
         self._window_began_ns = self._recorded_ns = 0
         self._wanted = False
-        # Steps of which so many are heard of together: that costs each less than if it were by itself.
+        # Steps that are processed together: that costs each less than processing it by itself.
         self._unheard: list[int] = []
         self._unheard_of = 0
 
@@ -180,7 +180,7 @@ class Windows:
         return not self.recording and self.windows_begun >= max(self.schedule.repeat, 1)
 
     def request(self) -> None:
-        """Asks for a window as soon as one can begin, whatever the schedule says."""
+        """Requests a window as soon as one can begin, regardless of the schedule."""
         self._wanted = True
 
     def abandon(self) -> None:
@@ -192,7 +192,7 @@ class Windows:
         self.schedule = Schedule(wait=0, warmup=self.schedule.warmup, active=self.schedule.active, repeat=0)
 
     def step_ended(self, duration_ns: int, now_ns: int) -> Action:
-        """What to do now that a step has ended, ``duration_ns`` after the one before."""
+        """The action at the end of a step, ``duration_ns`` after the one before."""
         self._steps += 1
         if len(self._unheard) < self._unheard_of and not self._wanted:
             self._unheard.append(duration_ns)
@@ -202,7 +202,7 @@ class Windows:
             self.steady.add(earlier)
         self._unheard.clear()
         action = self._heard(duration_ns, now_ns)
-        # Nothing but a slowdown begins a window any more, and that is looked for once in so many steps.
+        # Only a slowdown can begin a window any more, and that is checked once in a number of steps.
         rests = self.windows_begun >= self.schedule.repeat and not self.recording and self.schedule.on_slow is None
         self._unheard_of = self.steady.until_compared - 1 if rests and self.steady.steady else 0
         return action

@@ -1,4 +1,4 @@
-"""What ``whystall`` answers without a verb: its help and its version.
+"""Answers of ``whystall`` without a verb: its help and its version.
 
 Without argparse, whose import takes nearly as long as Python's start.
 """

@@ -62,7 +62,7 @@ class Attach:
         os.nice(_LOW_PRIORITY)
         program = spy()
         require(options.pid)
-        # Before the look, so that nobody waits for what it cannot show.
+        # Limits come before the observation, so that the user need not wait to learn them.
         for line in beforehand(options.pid, options.seconds, stacks=program is not None):
             console.note(line)
         found = attach(options.pid, options.seconds, program=program)

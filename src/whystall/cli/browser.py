@@ -1,4 +1,4 @@
-"""What the verbs that serve a page share: where it listens, and opening the user's browser."""
+"""Shared code of the verbs that serve a page: its address, and opening the user's browser."""
 
 from __future__ import annotations
 

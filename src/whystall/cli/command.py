@@ -1,4 +1,4 @@
-"""What a verb is."""
+"""The interface of a verb."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Doctor:
         )
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints the checks; 0 whatever they find."""
+        """Prints the checks; returns 0 for any result."""
         from whystall.hardware.checkup import checkup
 
         if options.build_counter:

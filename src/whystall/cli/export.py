@@ -97,7 +97,7 @@ class Export:
 
 
 def _told() -> dict[str, str]:
-    """What is said of the formats, those of one kind together."""
+    """Help on the formats, those of one kind together."""
     told: dict[str, list[str]] = {}
     for export in _OFFERED:
         told.setdefault(export.help, []).append(export.name)
@@ -116,7 +116,7 @@ def _export_report(options: Namespace, console: Console) -> None:
 
 
 def _named(options: Namespace) -> str | None:
-    """What ``-o`` names; ``None`` for stdout."""
+    """The target of ``-o``; ``None`` for stdout."""
     return None if options.output == output.STDOUT else options.output
 
 
@@ -178,7 +178,7 @@ def _export_timeline(export: TraceFile, options: Namespace, console: Console) ->
 
 
 def _around_finding(options: Namespace, console: Console) -> Callable[..., None]:
-    """What writes the evidence of a finding."""
+    """A writer of a finding's evidence."""
     from whystall.view.evidence import cut_from
     from whystall.view.recorded import Recorded
 
@@ -197,7 +197,7 @@ def _around_finding(options: Namespace, console: Console) -> Callable[..., None]
 
 
 def _aligned(options: Namespace, console: Console) -> Callable[..., None]:
-    """What writes the timeline of several ranks."""
+    """A writer of the timeline of several ranks."""
     from whystall.analysis.communication import attendance_of
     from whystall.analysis.kernel_classes import classify
     from whystall.analysis.meetings import meetings
@@ -229,7 +229,7 @@ def _aligned(options: Namespace, console: Console) -> Callable[..., None]:
 
 
 def _archived(options: Namespace, ranks: dict[int, Trace], clocks: dict[int, RankClock]) -> Callable[..., None]:
-    """What writes the traces of ranks as they are, with a manifest of our clocks."""
+    """A writer of ranks' traces as they are, with a manifest of our clocks."""
     from whystall.trace.discovery import find_traces
     from whystall.trace.readers.registry import installed_readers
     from whystall.view.archive import write_archive

@@ -1,4 +1,4 @@
-"""What is told of a run that has ended, gathered from its report and its samples for tools that draw curves."""
+"""Gathers a finished run's report and samples, for tools that draw curves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NUMBER: Final = re.compile(r"\d+$")
 
 
 def told_by(export: CurvesFolder | Tracker, options: Namespace, console: Console) -> Told:
-    """What ``options.paths`` tell. Raises ``UsageError`` where the package is missing that ``export`` needs."""
+    """The content of ``options.paths``. Raises ``UsageError`` where the package is missing that ``export`` needs."""
     found = find_spec(export.package)
     if found is None or found.origin is None:  # a folder of that name is no package
         raise UsageError(f"{export.name} needs the package {export.package}: pip install 'whystall[{export.extra}]'")
@@ -44,7 +44,7 @@ def told_by(export: CurvesFolder | Tracker, options: Namespace, console: Console
 
 
 def _name(paths: list[str]) -> str:
-    """What the run is called: as the first file or folder, without the endings of files."""
+    """The run's name: that of the first file or folder, without the endings of files."""
     path = Path(paths[0]).resolve()
     return path.name if path.is_dir() else path.name.partition(".")[0]
 

@@ -26,7 +26,7 @@ class Hang:
         parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints what the dumps tell; 0."""
+        """Prints the result of the dumps; 0."""
         from whystall.fleet import find_hangs, read_dumps
         from whystall.report.hang_text import render_hangs
 

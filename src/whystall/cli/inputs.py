@@ -83,7 +83,7 @@ def add_workload(parser: ArgumentParser) -> None:
 
 
 def workload(options: Namespace) -> Workload | None:
-    """What the user says that a step works through, if anything. Raises ``UsageError`` for what is no amount."""
+    """The user's numbers of a step's work, if any. Raises ``UsageError`` for what is no amount."""
     names = ("tokens_per_step", "samples_per_step", "flops_per_step", "throughput_reference")
     if all(getattr(options, name, None) is None for name in names):
         return None
@@ -193,7 +193,7 @@ def _import_once() -> None:
 def report_from(paths: Sequence[str], options: Namespace, console: Console) -> Report:
     """The report stored at the only path, or a new one of the traces at ``paths``.
 
-    Of a folder the stored one is taken where it is of all that lies there now, and nothing else was asked for.
+    A folder's stored report is used if it covers all files that lie there now, and no other option was given.
     """
     if len(paths) == 1:
         path = Path(paths[0])

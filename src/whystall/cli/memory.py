@@ -109,7 +109,7 @@ def _is_snapshot(path: Path) -> bool:
     try:
         return is_pickle(head_of(path).content)
     except InputError:
-        return False  # whoever reads it says what is wrong
+        return False  # reading it reports the error
 
 
 def _reports(
@@ -119,7 +119,7 @@ def _reports(
     holders: int = _SOME,
     device_bytes: int | None = None,
 ) -> list[MemoryReport]:
-    """What each snapshot says. One that cannot be read is named, and ends the command only where it is the only one."""
+    """The report of each snapshot. An unreadable one is named, and ends the command only where it is the only one."""
     from whystall.memory.explain import explain
     from whystall.memory.read import read_snapshot
 
@@ -152,7 +152,7 @@ def _compare(options: Namespace, snapshots: Sequence[Path], limits: Limits | Non
 
 
 def _of_traces(paths: Sequence[str], options: Namespace, console: Console) -> int:
-    """What the memory events of traces tell."""
+    """Prints memory from the memory events of traces."""
     import whystall
     from whystall.report.memory_trace_text import peaks_document
 

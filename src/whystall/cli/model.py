@@ -144,7 +144,7 @@ def _profile(target: Target, options: Namespace, repeats: int) -> ModelProfile:
 
 
 def _ceiling(target: Target, console: Console) -> Ceiling | None:
-    """What products of the model's type reach on its device: the table's peak, else what was measured here."""
+    """The reachable rate of products of the model's type on its device: the table's peak, else a measured one."""
     from whystall.hardware.calibration import calibration_folder, read_calibrations
     from whystall.probe.device import name_of
     from whystall.report.model_tree import Ceiling

@@ -92,7 +92,7 @@ def _add_sharing(group: _ArgumentGroup) -> None:
 
 
 def _add_questions(group: _ArgumentGroup) -> None:
-    """What else is to be told."""
+    """Options for further results."""
     group.add_argument(
         "--devices",
         metavar="NAME,NAME",

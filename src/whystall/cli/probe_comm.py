@@ -48,12 +48,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, console: Console, seconds: float) -> int:
-    """Prints the sweep; 0. Of a torchrun job rank 0 prints."""
+    """Prints the sweep; 0. In a torchrun job rank 0 prints."""
     from whystall.probe.comm.against import against, check_comparable
     from whystall.probe.comm.results import calibration_of, read_comm_probe
 
     earlier = None if options.against is None else read_comm_probe(Path(options.against))
-    # Of a cluster's own variables (a pod of a job that runs) nothing is taken: that job's store is not ours.
+    # A cluster's own variables (a pod of a running job) are ignored: that job's store is not ours.
     joins = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"))
     if not joins or os.environ["RANK"] == "0":
         output.targets(options)

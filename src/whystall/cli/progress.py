@@ -1,4 +1,4 @@
-"""A progress bar on stderr for whatever takes longer than a second; nothing for what does not."""
+"""A progress bar on stderr for tasks longer than a second; nothing for shorter ones."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Ranks:
         parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA} or {LOGS_SCHEMA})")
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints what the logs tell; 0."""
+        """Prints the result of the logs; 0."""
         from whystall.fleet.logs import is_operation_log, read_logs
 
         paths = [Path(name) for name in options.logs]

@@ -54,7 +54,7 @@ class Roles:
 
 
 def source_of(text: str) -> Source:
-    """What an argument names.
+    """The source that an argument names.
 
     >>> source_of("trainer=runs/a"), source_of("runs/a")
     (Source(role='trainer', path='runs/a'), Source(role=None, path='runs/a'))

@@ -180,7 +180,7 @@ def _schedule(options: Namespace) -> Schedule:
 
 
 def _beforehand(launch: Launch, config: CaptureConfig) -> str:
-    """What watching will do to the job, said before it starts."""
+    """The effect of watching on the job, printed before it starts."""
     active = config.schedule.active
     steps = "3 to 8 steps" if active is None else "1 step" if active == 1 else f"{active} steps"
     asked = [name for name in ("stacks", "modules", "memory") if getattr(config, name)]
@@ -192,7 +192,7 @@ def _beforehand(launch: Launch, config: CaptureConfig) -> str:
 
 
 class _SoFarOf:
-    """What is said while the job runs: its steps, and the first verdict; ``ended`` says that this ended the job."""
+    """Output while the job runs: its steps, and the first verdict; ``ended`` is true if this ended the job."""
 
     def __init__(self, folder: Path, console: Console, *, records: bool, until_verdict: bool) -> None:
         self._folder = folder

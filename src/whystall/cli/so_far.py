@@ -1,4 +1,4 @@
-"""What `run` says while the job still runs: the verdict on its first window."""
+"""Output of `run` while the job still runs: the verdict on its first window."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whystall.run_folder.layout import description_name
 
 # A job that ends soon has its report soon; beside one that goes on the first verdict costs nothing that counts.
 STILL_RUNS_AFTER_S: Final = 20.0
-# What ends with its verdict waits for what is looked at after the window.
+# A job that ends with its verdict waits for the observations after the window.
 SOON_S: Final = 3.0
 _AGAIN_AFTER_S: Final = 15.0
 _LOOKS_EVERY_S: Final = 0.5

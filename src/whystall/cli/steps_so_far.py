@@ -1,6 +1,6 @@
-"""What `run` says of a job's steps while it runs: which one it is at and how long each takes, in few lines.
+"""Output of `run` about a job's steps while it runs: the current one and the time of each, in few lines.
 
-Lines, and none that is drawn again: the terminal is the job's, and its own progress bar would be written over.
+Lines, and none that is redrawn: the terminal is the job's, and its own progress bar would be overwritten.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from whystall.trace.latest_steps import latest_steps
 FIRST_AFTER_S: Final = 10.0
 _LONGEST_WAIT_S: Final = 640.0
 _LINES_IN_A_LOG: Final = 3
-"""Where nobody watches a terminal the lines stay in a file."""
+"""Without a terminal the lines stay in a file."""
 
 
 class StepsSoFar:
@@ -59,7 +59,7 @@ def waits(*, terminal: bool) -> Iterator[float]:
 
 
 def line_of(folder: Path, running_s: float) -> str:
-    """Where the job is after so many seconds, by what its first rank wrote last."""
+    """The job's progress after ``running_s``, from its first rank's latest output."""
     after = f"after {running_s:,.0f} s"
     files = rank_files(folder, "samples")
     latest = latest_steps(files[0]) if files else None

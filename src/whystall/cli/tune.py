@@ -112,7 +112,7 @@ def _json(found: Tuning) -> str:
 
 
 def _documents(found: Tuning, words: list[str]) -> tuple[Document, Document]:
-    """What is printed, and what a file may hold."""
+    """The printed document, and the one for files."""
     from whystall.report.tune_text import tuning_document
     from whystall.verify.tune.advice import final_command, lines_to_change
 

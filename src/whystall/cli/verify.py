@@ -92,14 +92,14 @@ class Verify:
 
 
 def _statistic(cause: str | None) -> Statistic:
-    """What decides for a cause."""
+    """The statistic that decides for a cause."""
     from whystall._inputs import known_rules
 
     return "median" if cause is None else known_rules()[cause].cause.statistic
 
 
 def _diagnose(folder: Path) -> Recorded:
-    """What is found in a run folder, and what its steps compute."""
+    """The findings in a run folder, and its FLOPs per step."""
     import whystall
     from whystall.verify.proof import Recorded
 

@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from whystall.trace.following import Followed
     from whystall.vocabulary.metrics import Point
 
-# The latest steps of so many seconds are the pace, and compared with the first ones of as many: some of the first alone
-# may have met the machine in a good moment.
+# The latest steps within this time are the pace, compared with the first ones within the same time: some of the first
+# alone may have met the machine in a good moment.
 _LATELY_S: Final = 5.0
 _FEWEST_FIRST: Final = 64
 _AGAIN_S: Final = 15.0
-# Said again where steps have become so many times as long since.
+# Reported again where steps have become this many times as long since.
 _SAID_AGAIN: Final = 1.25
-# Said first where steps take longer by more than their pace differs from itself, in standard deviations, and so much
-# longer than they usually do, too: at first they may have been quick. While that is not known yet, clearly longer.
+# Reported first where steps take longer by more than the pace's own scatter, in standard deviations, and longer than
+# usual by this factor, too: at first they may have been quick. While that is not known yet, clearly longer.
 _BEYOND: Final = 3.0
 _ABOVE_USUAL: Final = 1.1
 _CLEARLY: Final = 1.2
-# Told where other programs use so many cores, or enough to account for half of what steps take longer: threads wait for
-# each other, so that one which has no core for a tenth of the time holds all up for as long.
+# Reported where other programs use this many cores, or enough to account for half of the lengthening: threads wait for
+# each other, so that one without a core for a tenth of the time delays all for that time.
 _OTHERS_BUSY: Final = 0.5
 _OTHERS_SEEN: Final = 0.05
-# What computing alone takes longer is said from here on: a machine's own pace differs by a tenth within minutes.
+# Lengthening of computation is reported from this factor on: a machine's own pace differs by a tenth within minutes.
 _WORTH_SAYING: Final = 1.25
 _MOST_CHANGES: Final = 50
 _LOW_PRIORITY: Final = 10
@@ -120,7 +120,7 @@ def _page(options: Namespace, console: Console) -> LivePage | None:
 
 
 def _listener(metrics: str | None, console: Console) -> tuple[Callable[[Watched], None], Callable[[], None]]:
-    """What takes the metrics with each look, and what ends it."""
+    """A function that takes the metrics with each look, and one that ends it."""
     if metrics is None:
         return lambda _watched: None, lambda: None
     from whystall.live.otlp import SCHEME, Collector
@@ -173,7 +173,7 @@ class Watched:
             self._traces = traces
             self._say_verdict()
             self._judged_at = time.monotonic()
-            # Of the time until then we had a core ourselves.
+            # Until then we used a core ourselves.
             self._ours_until = self._judged_at + _LATELY_S
         if ended:
             self._say_change("the job has ended")
@@ -239,7 +239,7 @@ class Watched:
             self._say_change("a window was asked for, to see why")
 
     def _beside(self, rank: int, pace: Pace) -> str:
-        """What is said of programs beside the job, by what a rank saw of its machine; nothing where they use little."""
+        """The sentence on programs beside the job, from a rank's view of its machine; empty where they use little."""
         from whystall.analysis.run_summary import cores_of_others
 
         lately = {one.rank: one.latest_ticks(_LATELY_S) for one in self._followed.values()}
@@ -249,9 +249,9 @@ class Watched:
         return f"; other programs use {others:.2g} cores" if busy else ""
 
     def _is_surely(self, rank: int, pace: Pace, *, ended: bool) -> bool:
-        """Whether a rank that seems slower is: beyond what its pace does by itself, and at two looks in a row.
+        """Whether a rank that seems slower is: beyond its pace's own scatter, and at two looks in a row.
 
-        What slows it for a moment is over by the second, and what others used meanwhile is known.
+        A momentary slowdown is over by the second look, and the cores of other programs meanwhile are known.
         """
         if rank in self._slower:
             return True
@@ -286,7 +286,7 @@ class Watched:
         self._changes.append(f"{time.strftime('%H:%M:%S')} {text}")
 
     def job(self, *, ended: bool) -> LiveJob:
-        """What is known of the job, for a page."""
+        """The state of the job, for a page."""
         from whystall.report.live_page import LiveJob, LiveRank
 
         ranks = []
@@ -302,7 +302,7 @@ class Watched:
         return self._folder.resolve().name
 
     def points(self) -> list[Point]:
-        """What is known of the job as metrics."""
+        """The state of the job as metrics."""
         from whystall.report.metrics import RankMetrics, points_of_ranks, points_of_report
         from whystall.trace.following import BOUNDS_S
         from whystall.vocabulary.metrics import Histogram

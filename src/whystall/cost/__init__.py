@@ -1,4 +1,4 @@
-"""What an operator costs: FLOPs, elementwise operations and bytes, from its name, shapes, dtypes and scalars.
+"""The cost of an operator: FLOPs, elementwise operations and bytes, from its name, shapes, dtypes and scalars.
 
 One registry serves live calls, fake tensors and recorded traces; it knows nothing of torch, traces or modules.
 """

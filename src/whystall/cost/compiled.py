@@ -40,7 +40,7 @@ _INDEXING: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FusedName:
-    """What the name of a compiled kernel says; ``unknown`` are parts of it that are no operator whystall knows."""
+    """The parsed name of a compiled kernel; ``unknown`` holds its parts that are no operator whystall knows."""
 
     category: str
     operators: tuple[str, ...]
@@ -49,7 +49,7 @@ class FusedName:
 
 @lru_cache(maxsize=4096)
 def fused_name(kernel: str, known: frozenset[str]) -> FusedName | None:
-    """What ``kernel`` was fused from, ``known`` being the operators' names; ``None`` where Inductor did not name it.
+    """The operators that ``kernel`` was fused from, out of ``known``; ``None`` where Inductor did not name it.
 
     >>> known = frozenset({"_softmax", "add", "bitwise_and"})
     >>> fused_name("triton_per_fused__softmax_add_bitwise_and_3", known).operators
@@ -92,12 +92,11 @@ def _split(text: str, known: Collection[str]) -> list[str]:
 def fused_cost(
     kernel: str, arguments: Sequence[Argument], known: frozenset[str], products: Collection[str]
 ) -> Cost | None:
-    """The cost of a compiled kernel; ``None`` where its name and its arguments do not tell its products.
+    """The cost of a compiled kernel; ``None`` where its name and arguments do not determine its products.
 
-    A fused kernel of elementwise operators and reductions has no model FLOPs; a template, which is made around a single
-    matrix product, has those that its arguments' shapes allow, if they allow one number only. Other operations are not
-    known, and stand as 0. Each argument is moved at least once; which are read and which written is not recorded, so
-    all count as read.
+    A fused kernel of elementwise operators and reductions has no model FLOPs. A template is made around a single matrix
+    product: it has that product's FLOPs if its arguments' shapes allow one number only. Other operations are unknown
+    and count as 0. Each argument is moved at least once; reads and writes are not recorded, so all count as reads.
     """
     name = fused_name(kernel, known)
     if name is None or name.unknown or not name.operators:

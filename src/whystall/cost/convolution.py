@@ -72,7 +72,7 @@ def cudnn_forward(
 def _by_result(
     data: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, outputs: Sequence[TensorSpec] | None
 ) -> Work | None:
-    """The work as the result's shape tells it, which says all that stride, padding and dilation would."""
+    """The work from the result's shape, which stands in for stride, padding and dilation."""
     if not outputs:
         return None
     out, rank = outputs[0], len(weight.shape) - 2

@@ -90,7 +90,7 @@ def chunked_cross_entropy(
 ) -> Work | None:
     """``F.linear_cross_entropy`` in chunks: the logits, and the gradients that it computes with them.
 
-    Of each logit: the maximum taken away, an exponential, a sum, and one product where there are gradients.
+    Each logit takes a subtraction of the maximum, an exponential, a sum, and one product where there are gradients.
     """
     if not all(isinstance(one, bool) for one in rest[-3:]):
         return None  # not recorded: the products inside are counted instead

@@ -245,11 +245,11 @@ ACCUMULATES = frozenset(
         "_unsafe_masked_index_put_accumulate",
     ]
 )
-"""Operators that add as many elements as their source has."""
+"""Operators with one addition for each element of their source."""
 
 
 def move(arguments: tuple[Argument, ...]) -> Work:
-    """The work of a copy: the bytes of all tensors in, and of as many elements out."""
+    """The work of a copy: the bytes of all tensors in, and of the first tensor's elements out."""
     specs = tensors(arguments)
     return Work(0, 0, "memory", (specs[0],) if specs else None)
 
@@ -310,7 +310,7 @@ def gather(source: TensorSpec, _dim: Argument, index: TensorSpec, *_: Argument, 
 
 def index(source: TensorSpec, places: list[TensorSpec | None], *_: Argument) -> Work:
     """``index``: integer indices broadcast together; the dimensions without one stay."""
-    if any(one is not None and one.dtype == "bool" for one in places):  # as many as are true: at most all
+    if any(one is not None and one.dtype == "bool" for one in places):  # one row for each true value: at most all
         return Work(0, 0, "memory", (source,))
     picked = broadcast(*(one.shape for one in places if one is not None))
     kept = [size for place, size in enumerate(source.shape) if place >= len(places) or places[place] is None]

@@ -81,7 +81,7 @@ def fused_lstm_cell_backward(
 def fused_gru_cell(
     gates: TensorSpec, _hidden: TensorSpec, state: TensorSpec, bias: TensorSpec | None = None, *_: Argument
 ) -> Work:
-    """``_thnn_fused_gru_cell``: likewise for a GRU, with 3 more for each of two biases."""
+    """``_thnn_fused_gru_cell``: a GRU's cell, with 3 more operations for each of two biases."""
     workspace = TensorSpec((gates.shape[0], 5 * state.shape[-1]), gates.dtype)
     return Work(0, (GRU_OPS + 6 * (bias is not None)) * state.numel, "recurrent", (state, workspace))
 

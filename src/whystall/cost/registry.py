@@ -47,7 +47,7 @@ _FORMULAS: dict[str, Any] = {
     **fourier.FORMULAS,
 }
 
-# Operators whose work is products: a compiled kernel that holds one has FLOPs that its name does not tell.
+# Operators whose work is products: a compiled kernel with one has FLOPs that its name does not give.
 _PRODUCTS = frozenset(
     name.rpartition("::")[2]
     for formulas in (
@@ -62,14 +62,14 @@ _PRODUCTS = frozenset(
 ) | {"matmul", "linear", "einsum", "conv1d", "conv2d", "conv3d", "scaled_dot_product_attention"}
 
 _USERS: dict[str, str | None] = {}
-"""What a user has registered, and why its formula gave nothing, where it did."""
+"""The user's registered operators, each with the failure of its formula, if any."""
 
 _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What formulas raise on arguments that do not fit them."""
+"""Errors that formulas raise on arguments that do not fit them."""
 
 
 class _NoAmountError(TypeError):
-    """What a formula gave is no amount of work."""
+    """A formula returned something other than an amount of work."""
 
 
 COMMUNICATION = ("c10d::", "_c10d_functional::", "c10d_functional::", "_dtensor::", "symm_mem::")
@@ -80,8 +80,8 @@ def register(operator: str, formula: Formula) -> None:
 
     ``formula`` is called with the operator's arguments, a ``TensorSpec`` for each tensor, and with ``outputs=`` if it
     has a parameter of that name. It returns a ``Cost``, a ``Work``, or the model FLOPs as a whole number; bytes that it
-    does not state are those of the tensors. A later registration replaces an earlier one. Where it raises, or gives
-    something else, the call has no cost, and ``reason`` tells why.
+    does not state are those of the tensors. A later registration replaces an earlier one. If it raises, or returns
+    something else, the call has no cost, and ``reason`` explains why.
 
     >>> register("my::matmul", lambda a, b: 2 * a.numel * b.shape[-1])
     >>> cost_of("my::matmul", [TensorSpec((8, 16)), TensorSpec((16, 4))]).model_flops
@@ -235,7 +235,7 @@ def _evaluate(
 
 
 def _work_of(result: object) -> Work | Cost | None:
-    """What a formula gave, a bare number being model FLOPs. Raises ``_NoAmountError`` for anything else."""
+    """A formula's result as work, a bare number being model FLOPs. Raises ``_NoAmountError`` for anything else."""
     if result is None or isinstance(result, (Work, Cost)):
         return result
     if isinstance(result, float) and result.is_integer():

@@ -17,7 +17,7 @@ NEIGHBOURS = {"linear1d": 2, "bilinear2d": 4, "trilinear3d": 8, "bicubic2d": 16}
 """The elements that one result of an interpolation is made of."""
 
 REACH = {"bilinear2d": 2, "bicubic2d": 4, "lanczos2d": 6}
-"""The elements in one dimension that an antialiased interpolation takes; as many times more where it shrinks."""
+"""Input elements per dimension of an antialiased interpolation; a shrinking one takes more, by its factor."""
 
 BILINEAR, NEAREST, BICUBIC = range(3)
 
@@ -60,7 +60,7 @@ def _antialiased(reach: int) -> _Operations:
 def _result(
     data: TensorSpec, size: Sizes | None, rest: Sequence[Argument], outputs: Sequence[TensorSpec] | None
 ) -> TensorSpec:
-    """What an interpolation gives: as it was returned, by its ``size``, or by the factors that end its arguments."""
+    """The result of an interpolation: as returned, else by its ``size``, else by the factors that end its arguments."""
     if outputs:
         return outputs[0]
     if size is None:

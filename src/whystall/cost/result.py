@@ -1,4 +1,4 @@
-"""What one call of an operator costs."""
+"""The cost of one call of an operator."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Cost:
 
 
 class Work(NamedTuple):
-    """What a formula says of a call; the registry adds the bytes.
+    """A formula's result for a call; the registry adds the bytes.
 
-    ``causal`` and ``executed`` are ``flops`` where they are left out. ``outputs`` are the tensors written, for
-    recorded calls, which name only inputs, and for operators that return nothing and write in place; ``read`` and
-    ``written`` replace the bytes of inputs and outputs where an operator touches less or more than these.
+    ``causal`` and ``executed`` default to ``flops``. ``outputs`` are the tensors written, for recorded calls, which
+    name only inputs, and for operators that return nothing and write in place; ``read`` and ``written`` replace the
+    bytes of inputs and outputs where an operator touches less or more than these.
     """
 
     flops: int = 0

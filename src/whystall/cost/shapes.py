@@ -105,7 +105,7 @@ def _as_strided(spec: TensorSpec, shape: Sequence[int], strides: Sequence[int], 
 
 
 def _viewed(spec: TensorSpec, shape: Sequence[int], *_: Argument) -> Specs:
-    """Of one size the rest may be left to the others (-1)."""
+    """One size may be -1: it follows from the others."""
     known = prod(size for size in shape if size != -1)
     sizes = tuple(spec.numel // known if size == -1 else size for size in shape)
     if prod(sizes) != spec.numel:
@@ -278,4 +278,4 @@ _RESULTS: Final[dict[str, Callable[..., Specs]]] = {
     "topk": _top,
     **_named(_compared, "eq ne lt le gt ge isnan isfinite isinf logical_not logical_and logical_or isclose"),
 }
-"""What operators return whose cost does not say it: by their name without marks."""
+"""Results of operators whose cost does not state them, by their name without marks."""

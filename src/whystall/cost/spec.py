@@ -1,4 +1,4 @@
-"""What an operator was called with, free of any framework: the one description that live calls and traces share."""
+"""Arguments of an operator without any framework: the one description that live calls and traces share."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     from whystall.deepspeed import FlopsProfiler, get_model_profile
 
 The signatures, attributes and text are those of DeepSpeed 0.19.8; the counts are whystall's. DeepSpeed itself is not
-needed. What differs is listed in the documentation.
+needed. The documentation lists the differences.
 """
 
 from __future__ import annotations

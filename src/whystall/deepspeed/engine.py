@@ -1,4 +1,4 @@
-"""What a DeepSpeed engine says of the job; without one, a job of a single process."""
+"""The facts of a DeepSpeed engine about the job; without one, a job of a single process."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ def facts_of(engine: Any, *, expert_tensor_parallel: bool) -> EngineFacts:
 
 
 def _elapsed_s(engine: Any, timer: str) -> float:
-    """What one of the engine's global timers (deepspeed/utils/timer.py) holds, in seconds."""
+    """The value of one of the engine's global timers (deepspeed/utils/timer.py), in seconds."""
     return float(engine.timers(timer).elapsed(False)) / 1000

@@ -48,7 +48,7 @@ class FlopsProfiler:
         self._seconds: dict[int, float] = {}
 
     def start_profile(self, ignore_list: Sequence[type] | None = None) -> None:
-        """Starts from zero. What modules of the types in ``ignore_list`` do counts for those that contain them."""
+        """Starts from zero. The work of modules of the types in ``ignore_list`` counts for those that contain them."""
         self.stop_profile()
         self.reset_profile()
         self._ignored = tuple(ignore_list or ())

@@ -1,6 +1,6 @@
 """Asking the rules.
 
-Which signals a case has, what each rule's finders propose with them, and which causes stay unjudged.
+It determines the signals of a case, the candidates of each rule's finders, and the causes that stay unjudged.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from whystall.diagnosis.finding import Abstention
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.vocabulary.signals import SIGNALS, Signal
 
-# Causes that are told by what the threads of PyTorch do between launches: those of XLA launch by themselves, and what
-# lies between their calls is not recorded.
+# Causes that depend on PyTorch's threads between launches: those of XLA launch by themselves, and the time between
+# their calls is not recorded.
 _OF_PYTORCH_HOST: Final = ("capture.", "episodic.", "host.", "inference.", "input.", "memory.", "pipeline.")
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the rules proposed, the causes that nothing could look for, and the rules that failed."""
+    """The rules' candidates, the causes that no finder could look for, and the rules that failed."""
 
     candidates: list[Candidate] = field(default_factory=list)
     abstained: list[Abstention] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Answers:
 
 
 def ask(case: Case, rules: Sequence[Rule]) -> Answers:
-    """What every rule says of a case. A cause is abstained from only if none of its finders could look."""
+    """Asks every rule about a case. It abstains from a cause only if none of the cause's finders could look."""
     have = available(case)
     answers = Answers()
     for rule in rules:
@@ -55,7 +55,7 @@ def _own(rule: Rule, candidate: Candidate) -> Candidate:
 
 
 def _abstention(rule: Rule, have: frozenset[Signal]) -> list[Abstention]:
-    """What a rule would need: the signals of the finder that lacks least, of those that speak of such a job at all."""
+    """The signals that a rule lacks: those of the finder that lacks fewest, among finders that apply to such a job."""
     lacking = [missing for finder in rule.finders if _concerns(missing := _missing(finder, have), have)]
     if not lacking:
         return []
@@ -72,7 +72,7 @@ def _concerns(missing: Sequence[Signal], have: frozenset[Signal]) -> bool:
 
 
 def available(case: Case) -> frozenset[Signal]:
-    """The signals that a case has. A trace of which nothing can be replayed is none."""
+    """The signals that a case has. A trace without anything to replay is none."""
     found: set[Signal] = {"samples"} if case.runs else set()
     # Where a trace shows launches, there was a device whose events were lost.
     if not any(rank.on_device or rank.analysis.signals.get("launch_calls") for rank in case.ranks):

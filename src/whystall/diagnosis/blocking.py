@@ -1,7 +1,7 @@
 """How long a step waits for each kind of collective of each parallel dimension, by the replay.
 
-What runs beside compute may still hold up what comes after it, and what is exposed may fall into a wait for something
-else: what a step is longer by is known by playing it with transfers that take no time. Who is late for them stays late.
+A transfer beside compute may still delay later work, and an exposed one may fall into another wait: its cost is the
+difference in a replay with transfers that take no time. Ranks that arrive late stay late in it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from whystall.vocabulary.dimensions import Dimension, dimension_named
 
 _MOST_ROWS: Final = 8
 _LEAST_SHARE: Final = 0.002
-"""Of a step: what takes less is not played."""
+"""Share of a step below which a collective is not replayed."""
 _LARGE_BYTES: Final = 1 << 16
-"""A smaller sum may be a count or a norm, which tells nothing of what a group is for."""
+"""A smaller sum may be a count or a norm, which does not show the purpose of a group."""
 _FIRST: Final = np.iinfo(np.int64).min
 _NEVER: Final = np.iinfo(np.int64).max
 _EXCHANGES: Final = frozenset({"all_to_all", "all_to_all_v"})
 _TO_EXPERTS: Final = frozenset({"combine", "dispatch", "dispatch_layout", "notify"})
-"""DeepEP's: tokens go to experts, and what these make of them comes back."""
+"""DeepEP's: tokens go to experts, and their results come back."""
 _SUMS: Final = frozenset({"all_reduce", "reduce_scatter"})
 
 
 class _Key(NamedTuple):
-    """What is told in one row: of all groups of one dimension, or (where that is not known) of groups of one size."""
+    """The key of a row: all groups of one dimension, or (where that is unknown) groups of one size."""
 
     kind: str
     dimension: Dimension | None
@@ -42,7 +42,7 @@ class _Key(NamedTuple):
 
 
 def blocking(case: Case) -> list[Blocking]:
-    """A row for each kind of collective of a dimension, and one for a dimension with several; what blocks most first.
+    """A row for each kind of collective of a dimension, and one for a dimension with several; the largest delay first.
 
     Empty where nothing was replayed or no collective takes time that counts.
     """
@@ -64,7 +64,7 @@ def blocking(case: Case) -> list[Blocking]:
 def _row(case: Case, nodes: Mask, dimension: Dimension | None, kind: str | None, ranks: int, spent: int) -> Blocking:
     free = case.without(case.with_transfers(nodes))
     saved = max(case.length_ns() - case.length_ns(free), 0)
-    # Of the whole graph: the window ends with what the last step computes, and may leave out what comes at its end.
+    # Over the whole graph: the window ends with the last step's compute, and may leave out the collectives at its end.
     calls = np.count_nonzero(nodes) / sum(max(len(rank.trace.steps), 1) for rank in case.ranks)
     return Blocking(
         dimension=dimension,
@@ -94,7 +94,7 @@ def _nodes(case: Case) -> dict[_Key, Mask]:
 
 
 def _dimensions(case: Case, rank: RankCase, found: Collectives) -> dict[str, Dimension | None]:
-    """What each group of a rank is for: by its description, else by what it does and when."""
+    """The dimension of each of a rank's groups: from its description, else from its collectives and their times."""
     described = {group.name: dimension_named(group.description) for group in rank.trace.metadata.groups}
     groups = np.array(found.group, object)
     return {
@@ -117,7 +117,7 @@ def _by_use(case: Case, rank: RankCase, found: Collectives, own: NDArray[np.intp
     sums = own[[kind_named(found.kind[at]) in _SUMS and found.size[at] >= _LARGE_BYTES for at in own.tolist()]]
     if not len(sums):
         return None
-    if not rank.trains:  # or nobody recorded what launched them
+    if not rank.trains:  # or their launches were not recorded
         return None
     began = found.start[sums] if found.row is None else rank.launch_time[found.row[sums]]
     if (began < 0).any():
@@ -136,7 +136,7 @@ def _before_backward(rank: RankCase, at: NDArray[np.int64]) -> NDArray[np.bool_]
     backward = np.sort(rank.trace.operators["ts_ns"].to_numpy()[rank.backward])
     steps = np.concatenate([[_FIRST], np.sort(rank.trace.steps["ts_ns"].to_numpy()), [_NEVER]])
     step = np.searchsorted(steps, at, side="right") - 1
-    # The first backward operator from the step's begin on; with none before the next step it says nothing.
+    # The first backward operator from the step's begin on; without one before the next step it is no evidence.
     first = np.append(backward, _NEVER)[np.searchsorted(backward, steps[step])]
     found: NDArray[np.bool_] = (at < first) & (first < steps[step + 1])
     return found

@@ -1,4 +1,4 @@
-"""Limits of a gain that are known without the replay: what a remedy leaves on a device still takes its time.
+"""Limits of a gain that are known without the replay: work that a remedy leaves on a device still takes its time.
 
 A gain that leaves the device's work as it is is at most window / busy of the same window, one of communication at most
 window / compute. A candidate that claims more is an error of ours: it is reported as a failure and left out.
@@ -14,15 +14,15 @@ from whystall.diagnosis.gains import MOST_SAVED, scaled, speedup
 
 # Families of causes whose removal leaves a device's work as it is.
 _OF_HOST: Final = ("host.", "input.", "episodic.")
-# Times are whole microseconds in many recordings: a window of some hundred events is known to so much.
+# Many recordings have times in whole microseconds: this is their error in a window of some hundred events.
 _ROUNDED: Final = 0.005
 
 
 def most_saved(case: Case, candidate: Replayed | Sampled) -> float:
     """The largest share of a step that a candidate can save; 1 where nothing limits it.
 
-    Of samples it is what the devices of the recorded steps leave of a measured step. What happens in some steps only
-    may be more of a usual step than of those in the window.
+    For samples it is the part of a measured step beyond the device work of the recorded steps. An episode may be a
+    larger part of a usual step than of those in the window.
     """
     if case.graph is None:
         return 1.0
@@ -40,7 +40,7 @@ def most_saved(case: Case, candidate: Replayed | Sampled) -> float:
 
 
 def broken(case: Case, one: Weighed) -> str | None:
-    """What a weighed candidate claims beyond its limit, as a sentence; ``None``: it keeps to it."""
+    """The sentence on a weighed candidate that claims more than its limit; ``None`` for one within it."""
     candidate = one.candidate
     if not isinstance(candidate, Replayed | Sampled):
         return None

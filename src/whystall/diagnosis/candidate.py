@@ -1,7 +1,7 @@
-"""What a rule proposes: a cause with its evidence, and what the run would be without it. Each kind weighs itself.
+"""A rule's proposal: a cause with its evidence, and the run without it. Each kind weighs itself.
 
-`Replayed` is worth what the graph of the recorded steps saves without it, `Sampled` what samples of the whole run (or a
-formula) say, and `Standing` costs something else than time.
+`Replayed` is worth the time that the graph of the recorded steps saves without it, `Sampled` is measured by samples of
+the whole run (or a formula), and `Standing` costs something other than time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Seve
 from whystall.diagnosis.gains import CPU_ERROR, CPU_MORE, MODEL_ERROR, MOST_SAVED, REMOVED_ERROR, saved_by, scaled
 from whystall.replay.graph import Change, Mask
 
-# What rules state is held against cases that no rule was made on (`docs/accuracy-diagnosis.md`, "Confidence").
+# Doubts are calibrated on cases that no rule was made on (`docs/accuracy-diagnosis.md`, "Confidence").
 _JUDGED_DOUBT: Final = 0.3
 _OF_DOUBT: Final = 0.5
 
@@ -31,7 +31,7 @@ class Recurrence:
     period: float | None
 
     def weight(self, steps: int) -> float:
-        """How often it happens in so many steps on average, against how often it did in this window."""
+        """Its mean frequency over ``steps`` steps, relative to that in this window."""
         return steps / self.period / self.count if self.period is not None and self.count else 1.0
 
     @property
@@ -67,51 +67,52 @@ class Candidate:
     """Causes with the same symptom, which were weighed against this one."""
     missing: tuple[str, ...] = ()
     could_be: tuple[str, ...] = ()
-    """Causes that it cannot be told from while these signals are missing."""
+    """Causes that it cannot be separated from while these signals are missing."""
     detail: str = ""
-    """What the title adds in this case."""
+    """An addition to the title in this case."""
     remedy: Remedy | None = None
     """The change to make in this job, where it is another than that of the cause's entry."""
     overrules: bool = False
-    """The recording of these ranks says so little of what recurs that nothing else is told from it."""
+    """The recording of these ranks covers recurring work too thinly for any other finding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing(Candidate):
-    """A cause that costs something else than time: it is told with its severity, and without a gain."""
+    """A cause that costs something other than time: it has a severity, and no gain."""
 
     severity: Severity
     nodes: Mask | None = None
-    """Those of the graph that it is told from, where there are such."""
+    """The nodes of the graph that show it, if any."""
     by_others: bool = False
     """Other programs cause it: no change of the job removes it, so there is nothing to verify."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Valued(Candidate):
-    """A cause whose removal makes the step shorter: what `Replayed` and `Sampled` have in common."""
+    """A cause whose removal makes the step shorter: the common part of `Replayed` and `Sampled`."""
 
     removal: Change | None = None
     """The graph as the remedy would leave it; ``None`` where only samples know the cause."""
     tier: int = 0
-    """A general cause (1, 2, ...) explains what more specific ones leave; it ranks by what it adds to them."""
+    """A general cause (1, 2, ...) explains the time that more specific ones leave; it ranks by the gain that it adds.
+    """
     least_share: float = 0.0
-    """The share of a step from which it is named, where that is more than what others are named from."""
+    """The share of a step from which it is named, if larger than the general limit."""
     if_hidden: str | None = None
-    """What to say when it is large, yet its removal gains nothing; ``None``: nothing."""
+    """The sentence for a large cause whose removal gains nothing; ``None``: no sentence."""
     symptom_of: tuple[str, ...] = ()
-    """Families of causes of which it is but the symptom where one of them is at work on the same rank alone."""
+    """Families of causes that have it as a symptom where one of them is at work on the same rank alone."""
     holds_back: bool = False
-    """It keeps the host from running ahead: what else the host does may cost time only because of it."""
+    """It keeps the host from running ahead: other host work may cost time only because of it."""
     nameless: bool = False
-    """It takes time and what it is cannot be told: ``if_hidden`` says so, and other causes count for what they add."""
+    """An unidentified cost: ``if_hidden`` describes it, and other causes count by the gain that they add."""
 
     def per(self, case: Case) -> Per:
-        """What its gain is of."""
+        """The span that its gain relates to."""
         raise NotImplementedError
 
     def noise(self, case: Case) -> float:
-        """What of a saving may be chance: the noise of the mean step."""
+        """The part of a saving that may be chance: the noise of the mean step."""
         return case.noise
 
     def span_ns(self, case: Case) -> int:
@@ -123,15 +124,15 @@ class Valued(Candidate):
         return case.fidelity.share
 
     def certainty(self, case: Case) -> float:
-        """How likely it is the cause: what its rule is sure of, as far as the graph explains the recording."""
+        """The likelihood that it is the cause: its rule's confidence, as far as the graph explains the recording."""
         return self.confidence * self.explained(case)
 
     def weigh(self, case: Case, removed: Change | None) -> Weighed:
-        """What its removal saves, and what it adds once ``removed`` is gone already."""
+        """The saving of its removal, and its additional saving after ``removed``."""
         raise NotImplementedError
 
     def united(self, case: Case, others: list[Self]) -> Self:
-        """One candidate of the same cause on several ranks, of which this one costs most."""
+        """One candidate for the same cause on several ranks; this one has the largest cost."""
         raise NotImplementedError
 
 
@@ -144,20 +145,20 @@ class Replayed(Valued):
 
     ceiling: Change | None = None
     floor: Change | None = None
-    """What the remedy brings at the very least, where that is known better than by ``uncertainty``."""
+    """The least effect of the remedy, where it is known better than by ``uncertainty``."""
     uncertainty: float = 0.15
     """The share of the saving that the remedy may fail to bring."""
     largest_share: float = 1.0
-    """The share of the step that all of it takes, where samples of the whole run tell: no gain is beyond it."""
+    """Its share of the step in samples of the whole run: an upper limit of its gain."""
     recurrence: Recurrence | None = None
-    """For what does not happen in every step."""
+    """Set for causes that do not occur in every step."""
 
     def per(self, case: Case) -> Per:
         """A step, if the recording has steps."""
         return case.per
 
     def noise(self, case: Case) -> float:
-        """That of the steps as they were recorded, or of what the remedy leaves of them."""
+        """The noise of the steps as recorded, or of their rest after the remedy."""
         return case.noise if self.removal is None else min(case.noise, case.noise_after(self.removal))
 
     def span_ns(self, case: Case) -> int:
@@ -165,14 +166,14 @@ class Replayed(Valued):
         return case.step_ns
 
     def certainty(self, case: Case) -> float:
-        """As judged by others: of what rules state with 70 % and more about devices, half of the doubt was too much."""
+        """Calibrated: for confidences of 70 % and more about devices, half of the doubt was too much."""
         doubt = 1 - self.confidence
         if doubt <= _JUDGED_DOUBT and any(rank.on_device for rank in case.ranks):
             doubt *= _OF_DOUBT
         return (1 - doubt) * self.explained(case)
 
     def weigh(self, case: Case, removed: Change | None) -> Weighed:
-        """Its gain by replay, with what the replay and the remedy are uncertain by on both sides."""
+        """Its gain by replay, with the uncertainty of the replay and the remedy on both sides."""
         before = max(case.window_ns, 1)
         again = self.recurrence
         weight, spread = (again.weight(case.steps), again.spread) if again is not None else (1.0, 0.0)
@@ -193,11 +194,11 @@ class Replayed(Valued):
         return Weighed(self, max(floor, 0.0), expected, ceiling, self._added(case, removed, expected))
 
     def _at_most(self, case: Case) -> float:
-        """What is saved where threads and streams wait for nothing any more."""
+        """The saving if threads and streams never waited."""
         return 0.0 if self.removal is None else 1 - case.least_ns(self.removal) / max(case.window_ns, 1)
 
     def _added(self, case: Case, removed: Change | None, alone: float) -> float:
-        """What of the step it saves beyond what is removed already."""
+        """Its saving, as a share of the step, beyond changes made before."""
         if removed is None or self.removal is None:
             return alone
         left = case.length_ns(removed)
@@ -205,9 +206,9 @@ class Replayed(Valued):
         return min(max(added, 0.0), self.largest_share)
 
     def united(self, case: Case, others: list[Replayed]) -> Replayed:
-        """Ranks wait for each other: the cause is removed on all of them at once, or on those that hold the others up.
+        """Ranks wait for each other: the cause is removed on all of them at once, or on those that delay the others.
 
-        The general ones (``tier``) take what they cost from symptoms, which ranks have of each other.
+        The general ones (``tier``) get their cost from symptoms, which ranks have of each other.
         """
         every = self._removed_on(case, others)
         guilty = [one for one in others if one.attributed_ns >= _GUILTY * self.attributed_ns]
@@ -231,7 +232,7 @@ class Replayed(Valued):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled(Valued):
-    """A cause whose gain samples tell: the shares of the step that go away, at least, as expected, and at most."""
+    """A cause whose gain comes from samples: the shares of the step that go away at least, as expected, and at most."""
 
     saved: tuple[float, float, float]
     step_ns: int | None = None
@@ -246,7 +247,7 @@ class Sampled(Valued):
         return self.step_ns or case.step_ns
 
     def noise(self, case: Case) -> float:
-        """None of a recording's few steps: what is uncertain of the whole run is in ``saved`` already."""
+        """No noise of a recording's few steps: ``saved`` includes the uncertainty of the whole run already."""
         return 0.0 if self.step_ns is not None else case.noise
 
     def explained(self, case: Case) -> float:
@@ -259,9 +260,9 @@ class Sampled(Valued):
         return Weighed(self, min(floor, expected), expected, max(ceiling, expected), expected)
 
     def united(self, case: Case, others: list[Sampled]) -> Sampled:
-        """What it costs the ranks that it costs most: the others wait for these.
+        """The cost on the ranks that it costs most: the others wait for these.
 
-        Without it the step is still as long as those others work.
+        Without it the step still lasts as long as the other ranks' own work.
         """
         guilty = [one for one in others if one.saved[1] >= _GUILTY * self.saved[1]]
         floor = min(one.saved[0] for one in guilty)
@@ -271,7 +272,7 @@ class Sampled(Valued):
         work = [run.on_cpu_share for run in case.runs if run.rank not in late]
         if not work or found.step_ns is None:
             return found
-        # What looks like work may be a wait that spins: then more may be gained.
+        # Apparent work may be a wait that spins: then more may be gained.
         most = 1 - max(work)
         return replace(found, saved=(min(floor, _SURELY_LEFT * most), min(self.saved[1], most), ceiling))
 
@@ -285,31 +286,31 @@ class Weighed:
     expected: float
     ceiling: float
     adds: float
-    """What it saves beyond the specific causes; for specific ones ``expected``."""
+    """Its saving beyond the specific causes; for specific ones ``expected``."""
     tried: str = ""
-    """What an experiment changed to go without it."""
+    """The change that an experiment made to avoid it."""
 
 
 _Kind = TypeVar("_Kind", bound=Valued)
 
 
 OF_ONE_RANK: Final = ("host.", "input.", "episodic.", "memory.", "device.")
-"""Families of causes that lie in what one rank does, and not in what ranks do together or all alike."""
+"""Families of causes that lie in one rank's own work, not in work of all ranks together or alike."""
 _GUILTY: Final = 0.5
-"""Ranks on which a cause costs less than this share of what it costs one of them wait for that one."""
+"""Ranks with less than this share of the largest cost wait for the rank that has it."""
 _MOST: Final = 0.5
-"""A cause is that of some ranks alone if mending it there saves more than this share of what mending it on all does."""
+"""A cause is that of some ranks alone if fixing it there saves more than this share of the saving on all."""
 _SURELY_LEFT: Final = 0.7
-"""Of what the others' own work leaves to gain, so much for certain: how long they work is sampled."""
+"""The certain part of the gain that the other ranks' own work allows: that work is sampled."""
 _AT_WORK: Final = 0.1
-"""A rank is named with a cause if it costs it this share of what it costs the rank that it costs most."""
+"""A rank is named with a cause from this share of the largest cost on."""
 
 
 def _unrecorded(case: Case, change: Change | None, saved: float) -> float:
-    """The share of a step that is not recorded which is saved where ``saved`` is of recorded ones.
+    """The saved share of an unrecorded step, if ``saved`` is that of recorded ones.
 
-    Recording makes each call of an operator longer by about as much: where few long ones go, what stays of a recorded
-    step was made longer, and what goes was not.
+    Recording lengthens each call of an operator by about the same time. If a change removes a few long calls, the
+    remaining calls were lengthened, and the removed time was not.
     """
     longer, graph = case.recording_ns, case.replayed
     if not longer or change is None or change.duration is None:

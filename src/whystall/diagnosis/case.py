@@ -1,4 +1,4 @@
-"""What rules look at: the traces of a run with their analyses, its graph, and the steps that samples measured."""
+"""The input of rules: the traces of a run with their analyses, its graph, and the steps that samples measured."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from whystall.trace.link import HOST_TABLES, rows_of
 
 _ALIKE: Final = 0.05
 FEWEST_SAMPLED_STEPS: Final = 10
-"""With fewer steps samples say nothing of a run."""
+"""With fewer steps samples are no evidence about a run."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Case:
     summarised: Summarised = NONE
 
     def sampled(self, rank: RankCase) -> RunSummary | None:
-        """The samples of a rank's whole run, of a job without an accelerator, where host time is the time.
+        """The samples of a rank's whole run, for a job without an accelerator, where host time is the time.
 
-        What a profiler does slows small operators most: what these say of a part goes before what a trace says.
+        A profiler slows small operators most: samples outweigh the trace.
         """
         if rank.on_device:
             return None
@@ -96,9 +96,9 @@ class Case:
         return self._played_once(change)[0]
 
     def noise_after(self, change: Change) -> float:
-        """The noise of what a change saves: that of the steps under it, or that of the share of each that it leaves.
+        """The noise of a change's saving: that of the steps under it, or that of the share of each that it leaves.
 
-        What makes some steps longer is no chance where it goes away, nor where it leaves as much of the long ones.
+        Longer steps are no noise if the change removes the excess, or leaves the same share of every step.
         """
         return self._played_once(change)[1]
 
@@ -126,11 +126,11 @@ class Case:
         length = max(length, self.left_on_devices_ns(change))
         if len(steps) < 2 or not steps.mean():
             return length, self.noise
-        # Not by medians: of what comes in every other step they see nothing.
+        # Not by medians: they do not show an event of every other step.
         after = standard_error(steps, steps.mean()) if len(steps) >= FEWEST_SPREAD else self.noise
         if change is None:
             return length, after
-        # By how much the steps differ is no chance of what is the same share of each.
+        # The steps' own differences are no chance if the saving is the same share of each.
         before = step_lengths_ns(self.replayed, self._steady[1])
         return length, min(after, standard_error(steps - before * (steps.sum() / before.sum()), before.mean()))
 
@@ -138,7 +138,7 @@ class Case:
     def _steady(self) -> tuple[NDArray[np.float64] | None, Played]:
         """The share of its time that each node keeps without start-up and recording, and the replay of that.
 
-        ``None`` where there is no start-up, and nothing is known of what recording costs.
+        ``None`` where there is no start-up, and the cost of recording is unknown.
         """
         if self.lengthening is not None:
             share = as_unrecorded(self.replayed, self.startup, 1 / self.lengthening)
@@ -150,23 +150,23 @@ class Case:
 
     @cached_property
     def lengthening(self) -> float | None:
-        """How many times as long recorded steps of a job with an accelerator took as its others, where that is known.
+        """The ratio of recorded steps to the others, for a job with an accelerator; ``None`` where it is unknown.
 
-        Gains are those of the others: what the host does takes less time there, and what devices do as much.
+        Gains relate to the others: without recording the host takes less time, and devices take the same.
         """
         return lengthening([run for run in self.runs if run.measured >= FEWEST_SAMPLED_STEPS], self.ranks)
 
     def least_ns(self, change: Change) -> int:
-        """What the busiest thread or stream has to do in the window: in the long run no step is shorter."""
+        """The work of the busiest thread or stream in the window: in the long run no step is shorter."""
         share = self._steady[0]
         durations = self._durations(change if share is None else scaled(self.replayed, change, share))
         return max(longest_ns(self._host_lanes, durations), longest_ns(self._device_lanes, durations))
 
     def left_on_devices_ns(self, change: Change | None) -> int:
-        """The time in the replayed window in which the busiest device does what a change leaves as it is.
+        """The time in the replayed window in which the busiest device does work that a change leaves as it is.
 
-        Communication counts where it is the only rank's, and where nothing that the device computes becomes shorter:
-        between ranks it lasts until the others come, and behind less work it hides other work.
+        Communication counts where the rank is alone, and where none of the device's compute becomes shorter: between
+        ranks it lasts until the others come, and behind less work it hides other work.
         """
         graph = self.replayed
         works = (graph.kind == NodeKind.DEVICE) & (graph.state != COMMUNICATION)
@@ -207,7 +207,7 @@ class Case:
 
     @cached_property
     def window_ns(self) -> int:
-        """The same without what only a start does."""
+        """The same without work of the start."""
         return self._outcome(None)[0] if self.graph is not None else 0
 
     @cached_property
@@ -217,17 +217,17 @@ class Case:
 
     @cached_property
     def has_steps(self) -> bool:
-        """Whether the replayed window is of steps; else all that is said of a step is of the recording."""
+        """Whether the replayed window consists of steps; else amounts per step are those of the recording."""
         return self.graph is None or has_steps(self.graph)
 
     @property
     def per(self) -> Per:
-        """What the replayed window's amounts are told per: a step, or where none is known the recording."""
+        """The unit of the replayed window's amounts: a step, or the recording where no step is known."""
         return "step" if self.has_steps else "recording"
 
     @property
     def per_step(self) -> str:
-        """The same in a sentence: so many times "a step"."""
+        """The same unit in a sentence, such as "a step"."""
         return "a step" if self.has_steps else "in the recording"
 
     @cached_property
@@ -237,10 +237,10 @@ class Case:
 
     @cached_property
     def recording_ns(self) -> int:
-        """By how much a step of a job without an accelerator was longer because it was recorded; 0 where not known.
+        """How much longer a step of a job without an accelerator was because it was recorded; 0 where unknown.
 
-        By the steps that were not: their mean may be shorter for other reasons, so that no call of an operator is said
-        to have become longer than by what recording one takes at most.
+        It compares with unrecorded steps: their mean may be shorter for other reasons, so no call of an operator counts
+        as longer than recording it takes at most.
         """
         if len(self.ranks) != 1 or self.graph is None or not self.has_steps:
             return 0
@@ -249,7 +249,7 @@ class Case:
         return 0 if run is None else added_on_cpu(run, rank, self.window_on(rank), self.step_ns, self.steps)
 
     def told_step_ns(self, rank: int | None) -> int:
-        """The length of a step as it is told: that in a rank's ledger (`None`: of the first), if nearly the replay's.
+        """The length of a step to report: that in a rank's ledger (`None`: the first's), if nearly the replay's.
 
         A device's steps begin and end with its work, and those of a replay with the host's marks: their means differ by
         a little, and two numbers would ask for a reason.
@@ -300,7 +300,7 @@ class Case:
         return out
 
     def rows(self, rank: RankCase, kind: NodeKind) -> NDArray[np.intp]:
-        """The nodes of a rank of one kind: of many ranks the graph is not gone through for each again and again."""
+        """The nodes of a rank of one kind, cached: with many ranks each search of the graph costs time."""
         key = (f"rows of {kind.name}", rank.rank)
         if key not in self.kept:
             self.kept[key] = np.flatnonzero((self.replayed.rank == rank.rank) & (self.replayed.kind == kind))
@@ -308,7 +308,7 @@ class Case:
         return found
 
     def work_of(self, rank: RankCase, operators: Mask) -> Mask:
-        """The nodes of the work of operators: what they launched on a device, or their own time on a CPU."""
+        """The nodes of the work of operators: device events that they launched, or their own time on a CPU."""
         if rank.on_device:
             operator = rows_of(rank.trace.device_events["operator"])
             return self.nodes(rank, device=(operator >= 0) & operators[np.maximum(operator, 0)])
@@ -352,17 +352,17 @@ class Case:
 
     @cached_property
     def kept(self) -> dict[tuple[str, int], Any]:
-        """What several rules ask for and one of them worked out, by its name and rank."""
+        """Cached results that several rules share, by name and rank."""
         return {}
 
     @cached_property
     def transfer_of(self) -> NDArray[np.int64]:
-        """Per node the transfer of a collective in which it meets other ranks, or -1."""
+        """For each node the transfer of a collective in which it meets other ranks, or -1."""
         return transfers.transfers_met(self.replayed)
 
     @cached_property
     def leaving(self) -> transfers.Leaving:
-        """Transfers, and what follows them on ranks that leave later than the first."""
+        """Transfers, and the later parts on ranks that leave later than the first."""
         return transfers.leaving(self.replayed)
 
     def with_transfers(self, nodes: Mask) -> Mask:

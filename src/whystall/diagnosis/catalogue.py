@@ -1,4 +1,4 @@
-"""All causes that ship with whystall, in the order of their families: what `whystall explain` and the pages list."""
+"""All causes that ship with whystall, in the order of their families: the list of `whystall explain` and the pages."""
 
 from __future__ import annotations
 

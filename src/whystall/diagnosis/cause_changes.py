@@ -1,4 +1,4 @@
-"""What became of the causes from one run to another: gone, new, or only no longer worth naming."""
+"""The fate of the causes from one run to another: gone, new, or below the limit for a finding."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _SAID: Final[dict[CauseWord, str]] = {
 
 
 class Judged(Protocol):
-    """What is compared of a run."""
+    """The compared part of a run."""
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was found, those that are only told among them."""
+        """The findings, those of severity info among them."""
 
     @property
     def abstained(self) -> Sequence[Abstention]:
-        """What was not looked for."""
+        """The causes that no finder looked for."""
 
 
 class CauseChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ def named_causes(run: Judged) -> list[str]:
 
 
 def _told(run: Judged) -> dict[str, float | None]:
-    """The causes that are told of, with what their removal is expected to be worth; of one twice the first counts."""
+    """The causes of the findings, with the expected gain; of two findings of one cause the first counts."""
     return {
         finding.id: finding.gain.expected if finding.gain is not None else None for finding in reversed(run.findings)
     }

@@ -1,4 +1,4 @@
-"""What is known of a cause whoever's run it is found in: the entry that stands beside its rule, as data."""
+"""The facts about a cause in any run: the entry beside its rule, as data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 from whystall.diagnosis.finding import Remedy
 
 Statistic = Literal["mean", "median"]
-"""By which of its steps a run is judged: their mean, which is throughput, or their median."""
+"""The statistic that judges a run: the mean of its steps, which is throughput, or their median."""
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
-    """A number that a rule decides by, what it is of, and where it comes from."""
+    """A number that a rule decides by, with its unit and its source."""
 
     value: float
     is_: str = msgspec.field(name="is")
@@ -25,7 +25,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause's entry: what it is, how it is measured, what to do, how to see that it worked."""
+    """A cause's entry: its meaning, its measurement, its remedy, and its proof."""
 
     id: str
     title: str
@@ -41,16 +41,16 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """It happens in some steps alone."""
     thresholds: dict[str, Threshold] = {}
     remedies: dict[str, Remedy] = {}
-    """What to do about its kinds, where these differ; ``remedy`` is for all."""
+    """The remedies of its kinds, where these differ; ``remedy`` is for all."""
     settings: dict[str, list[str]] = {}
-    """Per kind of remedy, and under ``any`` for all others: the settings that cause it, the most telling first.
+    """Settings that cause it, by kind of remedy, or under ``any`` for all others; the strongest indication first.
 
     Written as `whystall.run_folder.settings` reads them.
     """
 
     @property
     def statistic(self) -> Statistic:
-        """What shows whether it is gone: no median step holds what happens now and then."""
+        """The statistic that shows its absence: a median step does not show occasional costs."""
         return "mean" if self.episodic else "median"
 
     def deciding(self, remedy: Remedy | None) -> list[str]:
@@ -66,7 +66,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 def cause_beside(module: str) -> Cause:
     """The entry beside a rule's module, which is named after it: ``…rules.host.launch_bound`` is ``host.launch-bound``.
 
-    Rules of other packages may use it likewise: the last two parts of a module's name make the id.
+    Rules of other packages may use it too: the last two parts of a module's name make the id.
 
     >>> cause_beside("whystall.diagnosis.rules.host.launch_bound").id
     'host.launch-bound'

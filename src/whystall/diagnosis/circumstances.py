@@ -1,4 +1,4 @@
-"""Under which circumstances a remedy is given: what runs the loop, whether anything learns, what graphs do already.
+"""Circumstances of a remedy: the library that runs the loop, whether anything learns, present uses of graphs.
 
 A cause's entry may hold a remedy for a circumstance (`[remedies.when_serving]`). The first circumstance that holds and
 that the entry has a remedy for goes before the general one.

@@ -1,6 +1,6 @@
-"""Whether times of two recordings are of the same thing: the same machine, as many ranks, batches of one size.
+"""Whether two recordings are comparable: the same machine, number of ranks, and size of batches.
 
-What differs is said, and so is what one of the two does not tell. Nothing is inferred from times.
+It reports differences and missing facts, and infers nothing from times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Sourced(Protocol):
 
 
 class Placed(Protocol):
-    """What of a report says where a job ran and how much a step was given."""
+    """The facts of a report about the job's machine and the work of a step."""
 
     @property
     def devices(self) -> Sequence[Device]:
@@ -34,7 +34,7 @@ class Placed(Protocol):
 
     @property
     def source(self) -> Sourced:
-        """Of what job it is."""
+        """The job's source."""
 
     @property
     def environment(self) -> Environment | None:
@@ -42,19 +42,19 @@ class Placed(Protocol):
 
     @property
     def samples_per_step(self) -> int | None:
-        """What a loader handed out."""
+        """Samples that a loader handed out."""
 
     @property
     def given(self) -> Sequence[GivenRows]:
-        """What products were given."""
+        """Rows that products received."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparability:
-    """What of two recordings differs (``reasons``: so that times cannot be compared), and what is not known of both.
+    """The differences between two recordings (``reasons`` against comparing times), and the facts unknown for both.
 
-    ``notes`` are differences that may be what is compared: versions, cores. ``same_work`` says that ranks and batches
-    are not known to differ, so that amounts compare, too.
+    ``notes`` are differences that may be under test: versions, cores. ``same_work`` is true if ranks and batches are
+    not known to differ, so that amounts are comparable, too.
     """
 
     reasons: list[str]
@@ -64,7 +64,7 @@ class Comparability:
 
     @property
     def warnings(self) -> list[str]:
-        """What is to be said beside the reasons."""
+        """Sentences to show beside the reasons."""
         unknown = f"not known of both, and taken to be the same: {', '.join(self.unknown)}"
         return [*self.notes, *([unknown] if self.unknown else [])]
 
@@ -115,9 +115,9 @@ def _machines(base: Placed, candidate: Placed) -> Iterator[str]:
 
 
 def _batches(base: Placed, candidate: Placed) -> tuple[list[str], bool]:
-    """In what batches differ, and whether anything is known of them.
+    """The differences between batches, and whether anything is known about them.
 
-    A loader's word counts before that of shapes: a change may give every layer less to do of the same samples.
+    A loader's number counts before shapes: a change may give every layer less to do for the same samples.
     """
     samples = base.samples_per_step, candidate.samples_per_step
     if samples[0] and samples[1]:

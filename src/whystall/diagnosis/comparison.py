@@ -1,7 +1,7 @@
-"""What changed between two runs: the step, the parts of its ledger, operators, kernels, modules, and the causes.
+"""Compares two runs: the step, the parts of its ledger, operators, kernels, modules, and the causes.
 
-Everything is per step, so that recordings of different length compare; names align what is compared. The median step
-decides; where a cause is named that happens now and then, which no median shows, the mean step does.
+All amounts are per step, so that recordings of different length are comparable; rows are matched by name. The median
+step decides; if a finding is an occasional cause, which no median shows, the mean step decides.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from whystall.diagnosis.sides import (
 )
 from whystall.diagnosis.time_changes import TIMES, Change, Timed, time_changes
 
-# What others use of the machine is told from this on.
+# Cores of other programs are reported from this number on.
 _MANY_CORES = 0.1
-# What the statistic that does not decide is said to show must be surer: 99 % of a normal distribution.
+# The other statistic must be surer to be reported: 99 % of a normal distribution.
 _SURER_SIGMAS = 2.576
 
 
 class Recorded(Judged, Counted, Placed, Timed, Protocol):
-    """What of a report is compared."""
+    """The compared part of a report."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed from the base to the candidate. ``speedup`` above 1: the candidate's step is shorter.
+    """The changes from the base to the candidate. ``speedup`` above 1: the candidate's step is shorter.
 
-    It is by the ``statistic`` that decides; ``mean`` and ``median`` hold both, with intervals where enough steps were
-    seen. ``pairs`` counts the runs of each side. ``counts`` are of a step. ``incomparable`` says why times of the two
-    cannot be held against each other (another machine, number of ranks or size of batches): then no speed-up is told.
+    It uses the ``statistic`` that decides; ``mean`` and ``median`` hold both, with intervals where enough steps were
+    seen. ``pairs`` counts the runs of each side. ``counts`` are per step. ``incomparable`` lists reasons against
+    comparing times (another machine, number of ranks or size of batches): then there is no speed-up.
     """
 
     schema: Literal["whystall.comparison/1"] = "whystall.comparison/1"
@@ -73,7 +73,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     counts: list[CountChange] = []
     incomparable: list[str] = []
     noise: RunNoise | None = None
-    """What runs of the base differ by, where it is a baseline of several; by the statistic that decides."""
+    """The noise of the base's runs, if it is a baseline of several; by the statistic that decides."""
 
 
 def compare_reports(
@@ -82,9 +82,9 @@ def compare_reports(
     names: tuple[str, str],
     again: Sequence[tuple[Recorded, Recorded]] = (),
 ) -> Comparison:
-    """The comparison of two reports; ``names`` are what they are called.
+    """The comparison of two reports; ``names`` are their names.
 
-    ``again`` are further pairs of runs of the same two: what is noise is then measured. Tables are of the first pair.
+    ``again`` are further pairs of runs of the same two, which measure the noise. Tables are of the first pair.
     """
     pairs = [(base, candidate), *again]
     sides = _Sides([run_steps(one) for one, _ in pairs], [run_steps(other) for _, other in pairs])
@@ -98,9 +98,9 @@ def compare_with_baseline(
     candidates: Sequence[Recorded],
     names: tuple[str, str],
 ) -> Comparison:
-    """The comparison with a baseline, of which ``base`` is one run and ``runs`` are the lengths of all.
+    """The comparison with a baseline; ``base`` is one of its runs, and ``runs`` are the lengths of all.
 
-    What is noise is what these differ by, or what is usual where there is one. Tables are of the first of
+    The noise is the spread of these runs, or the usual noise for a single one. Tables are those of the first of
     ``candidates``, which are runs of the same code.
     """
     noises = noises_of(runs)
@@ -120,7 +120,7 @@ def compare_with_baseline(
 
 
 def noises_of(runs: Sequence[RunLength]) -> dict[Statistic, RunNoise] | None:
-    """What runs of one job differ by; ``None`` of a single one."""
+    """The noise between runs of one job; ``None`` for a single one."""
     mean, median = run_noise([run.mean_ns for run in runs]), run_noise([run.median_ns for run in runs])
     return None if mean is None or median is None else {"mean": mean, "median": median}
 
@@ -146,11 +146,11 @@ def _compared(
     known: Sequence[Comparability],
     sways: tuple[float, float],
 ) -> Comparison:
-    """The comparison of two reports by the lengths of their runs' steps; ``sways`` is what runs of each differ by."""
+    """The comparison of two reports by the lengths of their runs' steps; ``sways`` is the spread of runs of each."""
     statistic = _deciding(base, candidate)
     before, after = side(names[0], sides.before, statistic), side(names[1], sides.after, statistic)
     reasons = list(dict.fromkeys(reason for one in known for reason in one.reasons))
-    # Of what cannot be compared nothing is said that could be taken for a comparison.
+    # If times are not comparable, the result holds no number that could pass for a comparison.
     timed = _Sides([], []) if reasons else sides
     ratio, interval = timed.speedup(statistic)
     changes = {kind: time_changes(kind, base, candidate, None if reasons else sways) for kind in TIMES}
@@ -195,7 +195,7 @@ def _is_beyond(interval: Interval | None) -> bool:
 
 
 def _otherwise(sides: _Sides, statistic: Statistic) -> list[str]:
-    """What the statistic that does not decide shows where the one that does shows nothing."""
+    """The change in the other statistic, if the one that decides shows none."""
     decided = sides.speedup(statistic)[1]
     other: Statistic = "median" if statistic == "mean" else "mean"
     found = sides.speedup(other, _SURER_SIGMAS)[1]
@@ -218,7 +218,7 @@ def _warnings(base: Recorded, candidate: Recorded, before: Side, after: Side) ->
 
 
 def _not_comparable(comparison: Comparison) -> str:
-    """Why times do not compare, and what counts say."""
+    """Why times are not comparable, and the changes of counts."""
     text = f"Times are not comparable: {'; '.join(comparison.incomparable)}. "
     if not comparison.counts:
         return f"{text}No counts are known of both."
@@ -257,7 +257,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _what_is_needed(comparison: Comparison) -> str:
-    """What it takes to tell a smaller change."""
+    """The conditions for detecting a smaller change."""
     if comparison.pairs > 1:
         return f", in {comparison.pairs} pairs of runs"
     least = ((comparison.speedup_high or 1) / (comparison.speedup or 1) - 1) * 100
@@ -274,7 +274,7 @@ def _what_is_needed(comparison: Comparison) -> str:
 
 
 def _are_strangers(comparison: Comparison) -> bool:
-    """Whether both sides list what ran, and nothing by the same name."""
+    """Whether both sides have operators, kernels or modules, and none by the same name."""
     rows = [*comparison.operators, *comparison.kernels, *comparison.modules]
     in_base = {row.name for row in rows if row.base_ns is not None}
     in_candidate = {row.name for row in rows if row.candidate_ns is not None}

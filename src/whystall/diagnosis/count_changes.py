@@ -1,4 +1,4 @@
-"""What a step does more or less often than before: counts, which are the same on any machine."""
+"""Changes of counts per step: counts are the same on any machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 from whystall.analysis.work_results import CountName, StepCount
 
-# What grows with a batch: bytes, and what fetches it sample by sample.
+# Counts that grow with a batch: bytes, and operators that fetch it sample by sample.
 _AMOUNTS: Final[frozenset[CountName]] = frozenset({"copied_bytes", "operators"})
 
 
 class Counted(Protocol):
-    """What of a report says how often things happen in a step."""
+    """The counts per step of a report."""
 
     @property
     def counts(self) -> Sequence[StepCount]:
@@ -24,8 +24,8 @@ class Counted(Protocol):
 class CountChange(msgspec.Struct, frozen=True, kw_only=True):
     """How often something happens in the usual step of each side, all ranks together.
 
-    ``certain``: where most steps of both sides are alike the usual counts are exact, and any difference is one; else
-    only what lies outside of all that the base's steps show.
+    ``certain``: if most steps of both sides are equal the usual counts are exact, and any difference counts; else only
+    a count outside of the range of the base's steps does.
     """
 
     name: CountName
@@ -48,7 +48,7 @@ def count_changes(base: Counted, candidate: Counted, *, amounts: bool = True) ->
 
 
 def counts_of_runs(reports: Sequence[Counted]) -> list[StepCount]:
-    """The counts of several runs of one job as those of one: what differs between the runs is exact in none of them."""
+    """The counts of several runs of one job as those of one: a count that differs between runs is exact in none."""
     by_run = [{(row.rank, row.name): row for row in report.counts} for report in reports]
     return [_of_runs([rows[key] for rows in by_run if key in rows]) for key in by_run[0]]
 

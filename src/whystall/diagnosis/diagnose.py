@@ -36,7 +36,7 @@ from whystall.trace.model import Trace
 
 
 def diagnose(case: Case, rules: Sequence[Rule]) -> Diagnosis:
-    """What rules say of a case: every rule asked, every gain replayed, the causes weighed against each other."""
+    """The rules' diagnosis of a case: every rule asked, every gain replayed, the causes weighed against each other."""
     answers = ask(case, rules)
     heard = not_overruled(answers.candidates)
     valued = on_all_ranks(case, [one for one in heard if isinstance(one, Valued)])
@@ -69,11 +69,11 @@ def diagnose_run(
 ) -> tuple[Verdict, Diagnosis]:
     """The verdict and the findings on the traces of a run (one per rank) and the steps that samples measured.
 
-    ``more_rules`` are asked after the rules that ship with whystall. ``others`` are further ranks, whose traces are
-    not at hand: the verdict knows their ledgers.
+    ``more_rules`` are asked after the rules that ship with whystall. ``others`` are further ranks without traces: the
+    verdict knows their ledgers.
     """
     devices: list[Device] = [*(device for analysis in analyses for device in analysis.devices), *others.devices]
-    # Of a file that breaks off nobody knows what is missing: device events come last, and steps without them look idle.
+    # A truncated file lacks an unknown part: device events come last, and steps without them look idle.
     whole = not any(trace.source.truncated for trace in traces)
     graph, failures = _graph(traces, analyses) if devices and whole else (None, [])
     case = Case(
@@ -120,7 +120,7 @@ def _graph(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple[
 
 
 def _blocking(case: Case) -> tuple[list[Blocking], list[str]]:
-    """What collectives hold up, or nothing and the reason."""
+    """The cost of collectives, or nothing and the reason."""
     try:
         return blocking(case), []
     except Exception as error:  # noqa: BLE001 - findings are worth saying without it
@@ -128,7 +128,7 @@ def _blocking(case: Case) -> tuple[list[Blocking], list[str]]:
 
 
 def _hot(case: Case) -> tuple[list[HotSpot], str, list[str]]:
-    """What takes most of the time and the longest gap, or nothing and the reason."""
+    """The hot spots and the longest gap, or nothing and the reason."""
     try:
         return hot_spots(case), biggest_gap(case), []
     except Exception as error:  # noqa: BLE001 - a verdict is due all the same
@@ -141,7 +141,7 @@ def _critical_path(case: Case) -> list[PathPart]:
     whole, steps = max(case.recorded_ns, 1), max(case.steps, 1)
     parts = path_parts(case.graph, case.base, case.path)
     if not all(shows_work_of_host(rank.trace) for rank in case.ranks):
-        # What a thread did between its calls of the runtime, nobody saw.
+        # A thread's work between its calls of the runtime was not recorded.
         parts["unexplained"] = parts.get("unexplained", 0) + parts.pop("python", 0)
     return [
         PathPart(what=what, per_step_ns=ns // steps, share=round(ns / whole, 4))

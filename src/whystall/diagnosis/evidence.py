@@ -1,4 +1,4 @@
-"""Evidence in the words of a finding: what was measured, how much of it, and per what."""
+"""Evidence in the words of a finding: the quantity, its amount, and its unit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def share(what: str, value: float) -> Evidence:
 
 
 def times(what: str, value: float) -> Evidence:
-    """How many times as much as something else."""
+    """A ratio to another amount."""
     return Evidence(what=what, value=round(float(value), 4), unit="x")
 
 

@@ -1,4 +1,4 @@
-"""What an experiment says: whether a step is shorter in a further run of the job with one thing changed."""
+"""The outcome of an experiment: whether a step is shorter in a further run of the job with one thing changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from whystall.diagnosis.finding import Finding
 
-# Below this nobody would act on it, however still the machine is.
+# A smaller effect is not worth a change, even on a quiet machine.
 _LEAST: Final = 0.03
 _NOISES: Final = 2.0
 # Two runs of the same that differ by more leave room for an effect that matters.
@@ -23,7 +23,7 @@ CHANGES: Final = {
     "logging": "logging silent",
     "threads": "another number of threads",
 }
-# Causes of which an experiment takes away the ground: by family, or by id.
+# Causes that an experiment tests: by family, or by id.
 _SPEAKS_OF: Final = {
     "input": ("input.",),
     "gc": ("host.gc",),
@@ -45,7 +45,7 @@ _SAME: Final = {
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
-    """One experiment and its outcome; without a step it failed, and ``tells`` says why.
+    """One experiment and its outcome; without a step it failed, and ``tells`` is the reason.
 
     ``step_ns`` is the mean steady step with the change, ``base_step_ns`` without it, measured in runs of the same
     length; ``noise`` is the share by which two runs without any change differed.
@@ -67,9 +67,9 @@ def outcome(
     change: str | None,
     findings: Sequence[Finding],
 ) -> Experiment:
-    """What the mean steps of runs with and without a change say.
+    """The outcome of runs with and without a change, by their mean steps.
 
-    ``change`` is what was changed, in the run's own words.
+    ``change`` is the run's own description of the change.
 
     >>> outcome("gc", 80_000_000, [100_000_000, 102_000_000], None, []).speedup
     1.2625
@@ -89,7 +89,7 @@ def outcome(
 
 
 def needed(findings: Sequence[Finding]) -> list[str]:
-    """The experiments that bear on what was found, or on a cause that was considered beside it."""
+    """The experiments that test a finding, or a cause that was considered beside it."""
     open_causes = [
         cause for one in findings if one.severity != "info" for cause in (one.id, *(rival.id for rival in one.rejected))
     ]
@@ -105,7 +105,7 @@ def bearing(experiments: Sequence[Experiment], cause: str) -> Experiment | None:
             continue
         if one.speedup > 1 + _least(one.noise):
             return one
-        # That another number of threads changes nothing does not say that nobody else takes the cores.
+        # An ineffective number of threads does not rule out that other programs take the cores.
         return one if one.noise <= _NOISY and one.name != "threads" else None
     return None
 

@@ -1,4 +1,4 @@
-"""What a diagnosis says: the finding, its gain, and the verdict on top (DESIGN, "report.json")."""
+"""Parts of a diagnosis: the finding, its gain, and the verdict on top (DESIGN, "report.json")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whystall.vocabulary.dimensions import Dimension
 
 Severity = Literal["info", "minor", "major", "critical"]
 Per = Literal["step", "recording"]
-"""What an amount or a gain is of: where no step is known, of the whole recording."""
+"""The unit of an amount or a gain: the whole recording where no step is known."""
 
 
 class _Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,10 +25,10 @@ class Gain(_Result):
     ceiling: float
     method: str
     step_ns: int | None = None
-    """The length of what the speed-ups are of: as recorded, or as samples measured it."""
+    """The length that the speed-ups relate to: as recorded, or as measured by samples."""
     of: Per = "step"
     adds: float | None = None
-    """The share of the step that it saves once the more specific causes are removed; ``None``: all that it saves alone."""
+    """The share of the step that it saves once the more specific causes are removed; ``None``: all that it saves."""
 
 
 class EvidenceEvent(_Result):
@@ -48,7 +48,7 @@ class Evidence(_Result):
     unit: str
     events: list[EvidenceEvent] = []
     per: Per | None = None
-    """What ``value`` is an amount per; ``None``: it is of the whole, or no amount."""
+    """The unit that ``value`` is an amount per; ``None``: the whole, or no amount."""
 
 
 class CodeLocation(_Result):
@@ -93,7 +93,8 @@ class Scope(_Result):
 class InStep(_Result):
     """Where in a step a cause is at work: the step that the timeline of a device draws.
 
-    ``marks`` are begin and length, in ns from the step's begin, of what the remedy would change, in order and apart.
+    ``marks`` are begin and length, in ns from the step's begin, of the time that the remedy would change, in order and
+    apart.
     """
 
     rank: int
@@ -120,20 +121,20 @@ class Finding(_Result):
     remedy: Remedy | None
     verify: Verification | None
     could_be: list[str] = []
-    """Causes that it cannot be told from while these signals are missing."""
+    """Causes that it cannot be separated from while these signals are missing."""
     because: str | None = None
-    """The finding that it follows from: of one chain only that one, the root, carries the gain and the remedy."""
+    """The finding that it follows from: only the root of a chain carries the gain and the remedy."""
     code_explains: float | None = None
     """The share of the cause's time that the heaviest lines explain: below a half, ``code`` names none of them.
 
-    ``None``: nothing recorded tells of lines.
+    ``None``: no lines were recorded.
     """
     in_step: InStep | None = None
     """Where in a step it is at work; ``None``: that is not known."""
 
     @property
     def shown(self) -> bool:
-        """Whether it says where in a recording it is to be seen."""
+        """Whether it points to a place in a recording."""
         return self.in_step is not None or any(one.events for one in self.evidence)
 
 
@@ -152,9 +153,9 @@ class Plan(_Result):
 
 
 class PathPart(_Result):
-    """What the critical path consists of: a kind of work or waiting, its time per step, and its share of the step.
+    """A part of the critical path: a kind of work or waiting, its time per step, and its share of the step.
 
-    It is one longest chain; another may be as long, so that only a replay says what removing a part is worth.
+    It is one longest chain; another may be just as long, so that only a replay gives the value of removing a part.
     """
 
     what: str
@@ -163,11 +164,10 @@ class PathPart(_Result):
 
 
 class Blocking(_Result):
-    """What collectives of one kind and parallel dimension hold a step up for; ``collective`` ``None``: of all kinds.
+    """The delay of a step by collectives of one kind and parallel dimension; ``collective`` ``None``: of all kinds.
 
-    ``transfer_ns`` is per step and rank, with the waiting for ranks that nobody recorded. By ``blocking_ns`` a step
-    were shorter if transfers took no time, by the replay, in which who is late stays late. ``group_size`` is of the
-    largest group.
+    ``transfer_ns`` is per step and rank, with the waiting for unrecorded ranks. A step would be ``blocking_ns`` shorter
+    if transfers took no time, by the replay, in which late ranks stay late. ``group_size`` is of the largest group.
     """
 
     dimension: Dimension | None
@@ -179,7 +179,7 @@ class Blocking(_Result):
 
 
 class Diagnosis(_Result):
-    """Everything that rules say of a run.
+    """The rules' results for a run.
 
     ``fidelity`` is the share of the replayed time that the dependency graph explains, ``noise`` the uncertainty of the
     mean step as a share of it.
@@ -207,4 +207,4 @@ class Verdict(_Result):
     step_ns: int | None = None
     """The length of a step, which gains are of; ``None``: not known."""
     basis: str = ""
-    """Where the time goes, as measured: what stands behind the sentence."""
+    """The measured parts of the time: the basis of the sentence."""

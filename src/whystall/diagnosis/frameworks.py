@@ -1,4 +1,4 @@
-"""Remedies in the words of what runs the loop: one that the user did not write has options, and no line to change."""
+"""Remedies in the words of the job's trainer: a loop that the user did not write has options, and no line to change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import structs
 from whystall.diagnosis.finding import Remedy
 
 Trainer = Literal["transformers"]
-"""What runs a job's loop, where that is known: ``transformers.Trainer``."""
+"""The trainer that runs a job's loop, where known: ``transformers.Trainer``."""
 
 _LOADER: Final = re.compile(r"^DataLoader\(\.\.\., (?P<options>[\w=, ]+)\)(?P<note>  #[^\n]*)?")
 _AS_THEY_STAND: Final = (
@@ -28,7 +28,7 @@ _OF_CAUSES: Final = {
 
 
 def in_words_of(trainer: Trainer | None, cause: str, remedy: Remedy) -> Remedy:
-    """A remedy with its patch as an option of what runs the loop, where there is one; else as it is."""
+    """A remedy with its patch as an option of the job's trainer, where there is one; else unchanged."""
     if trainer is None:
         return remedy
     patch = _option(cause, remedy.patch or "")

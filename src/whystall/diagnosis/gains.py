@@ -9,29 +9,32 @@ from whystall.diagnosis.finding import Severity
 from whystall.replay.graph import Change
 
 MOST_SAVED: Final = 0.9999
-"""No more of a step is ever said to go away."""
+"""Largest share of a step that may go away."""
 
 MODEL_ERROR: Final = 0.02
-"""Gains of causes that were known came within this share of what their removal brought (docs, "Accuracy")."""
+"""Gains of known causes came within this share of the real gain of their removal (docs, "Accuracy")."""
 
 REMOVED_ERROR: Final = 0.1
-"""So much more than replayed a removal may bring beside `MODEL_ERROR`: some of what waits for what is guessed from
-times, and goes away with what is removed (docs, "Accuracy of the diagnosis", recorded steps timed anew)."""
+"""A removal may bring this much more than replayed, beside `MODEL_ERROR`: some dependencies are guessed from times, and
+vanish with the removed work (docs, "Accuracy of the diagnosis", recorded steps with new durations).
+"""
 
 CPU_ERROR: Final = 0.1
-"""The same for jobs without an accelerator: what stays of a step shares caches, cores and clocks with what goes, and
-the gain of one and the same fault, measured hours apart on a shared machine, differed by as much (docs, "Accuracy of
-the diagnosis")."""
+"""The same for jobs without an accelerator: the rest of a step shares caches, cores and clocks with the removed part,
+and the gain of one and the same fault, measured hours apart on a shared machine, differed by this much (docs, "Accuracy
+of the diagnosis").
+"""
 
 CPU_MORE: Final = 0.18
-"""So much shorter than measured what stays of a step may become there: what goes no longer drives it out of caches, nor
-has the system clear memory for it. Of 75 jobs of three authors one in four gained more than `CPU_ERROR` says."""
+"""The rest of a step may become this much shorter there: the removed part no longer evicts it from caches, nor makes
+the system clear memory for it. One in four of 75 jobs of three authors gained more than `CPU_ERROR` allows.
+"""
 
 _SEVERITIES: Final[tuple[tuple[float, Severity], ...]] = ((0.20, "critical"), (0.10, "major"), (0.03, "minor"))
 
 
 def scaled(saved: float, factor: float) -> float:
-    """The share saved when the time to save, against what stays, is ``factor`` times as much.
+    """The share saved when the time to save is ``factor`` times as long, relative to the rest.
 
     >>> scaled(0.5, 1.0), scaled(0.5, 3.0)
     (0.5, 0.75)

@@ -12,10 +12,10 @@ from whystall.analysis.steadiness import FEWEST_TO_DROP
 # MAD to standard deviation for a normal distribution.
 _MAD_TO_SIGMA: Final = 1.4826
 FEWEST_SPREAD: Final = 3
-"""With fewer steps their spread says nothing; `NOISE_OF_FEW` is taken in its place."""
+"""With fewer steps their spread is unknown; `NOISE_OF_FEW` is taken in its place."""
 NOISE_OF_FEW: Final = 0.01
 _OF_FEW: Final = {2: 3.8, 3: 1.8, 4: 1.4, 5: 1.3}
-"""By how much Student's t of so many steps is wider than the normal distribution, for nine in ten."""
+"""Ratio of Student's t for this many steps to the normal distribution, for nine in ten."""
 
 
 def standard_error(steps: NDArray[np.number[Any]], of: float) -> float:

@@ -1,4 +1,4 @@
-"""Where in a step a cause is at work: what its remedy would change, in the step that its rank's timeline draws."""
+"""Where in a step a cause is at work: the time that its remedy would change, in the step of its rank's timeline."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from whystall.diagnosis.finding import InStep
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, Graph, Mask
 
-# A picture is some hundreds of points wide: what lies closer than one of them is drawn as one.
+# A picture is some hundreds of points wide: closer marks are drawn as one.
 _POINTS: Final = 400
 _MOST_MARKS: Final = 120
-# In which part of a step's ledger the time of a cause lies that was told by samples.
+# The part of a step's ledger that holds the time of a sampled cause.
 _LEDGER_PART: Final = {
     "host.python": "idle_python",
     "host.gc": "idle_gc",
@@ -28,10 +28,10 @@ _LEDGER_PART: Final = {
 
 
 def in_step(case: Case, candidate: Candidate) -> InStep | None:
-    """The marks of a cause; ``None`` where its rank has no timeline, or the cause nothing in that step.
+    """The marks of a cause; ``None`` where its rank has no timeline, or the cause no time in that step.
 
-    Of one that was replayed they are what its remedy would change; of one that samples told, the time that the ledger
-    of the recorded step has for it; of one without a gain, what it is told from.
+    For a replayed cause they are the changes of its remedy; for a sampled one, its time in the ledger of the recorded
+    step; for one without a gain, the nodes that show it.
     """
     rank = next((one for one in case.ranks if candidate.ranks and one.rank == candidate.ranks[0]), None)
     timeline = next(iter(rank.analysis.timelines), None) if rank is not None else None
@@ -66,7 +66,7 @@ def _part_of(cause: str) -> str | None:
 
 
 def _in_ledger(rank: RankCase, timeline: Timeline, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Begin and end of what the ledger of the step that is drawn has in a part."""
+    """Begin and end of a part in the ledger of the drawn step."""
     begin = rank.analysis.origin_ns + timeline.start_ns
     spans = ledger_spans(rank.trace, timeline.device, (begin, begin + timeline.window_ns))
     own = spans.filter(spans["part"] == part)
@@ -75,7 +75,7 @@ def _in_ledger(rank: RankCase, timeline: Timeline, part: str) -> tuple[NDArray[n
 
 
 def _changed(graph: Graph, change: Change) -> Mask:
-    """The nodes that are shorter, or begin earlier after what they wait for, under a change."""
+    """The nodes that are shorter, or begin earlier after their dependencies, under a change."""
     out = np.zeros(len(graph.start), np.bool_)
     if change.duration is not None:
         out |= change.duration < graph.duration

@@ -15,8 +15,8 @@ from whystall.replay.graph import Change
 def plan(case: Case, firing: Sequence[Weighed]) -> Plan | None:
     """All firing causes removed one after the other, the best next each time; gains of sets are replayed, not added.
 
-    What samples found to be worth less than its replay counts for so much less in the plan. Where they found more than
-    the recorded steps show, the plan gains no less than that.
+    If samples value a cause below its replay, it counts by that ratio. If they found more than the recorded steps show,
+    the plan gains no less than that.
     """
     left = [one for one in firing if one.candidate.removal is not None]
     if len(left) < 2:
@@ -43,7 +43,7 @@ def plan(case: Case, firing: Sequence[Weighed]) -> Plan | None:
 
 
 def _sampled_weight(case: Case, one: Weighed) -> float:
-    """What samples of the whole run found a cause to be worth, of what its replay says of the recorded steps.
+    """The value of a cause in samples of the whole run, relative to its replay of the recorded steps.
 
     At most 1.
     """

@@ -1,4 +1,4 @@
-"""One rank of a case: its trace, what was found in it, and which events and code lines rules ask for."""
+"""One rank of a case: its trace, its analysis, and the events and code lines that rules need."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from whystall.trace.link import HOST_TABLES, rows_of
 from whystall.trace.model import Trace
 from whystall.trace.steps import OPTIMIZER_STEP
 
-# What the autograd engine marks each of its calls with.
+# The autograd engine's mark of each of its calls.
 _BACKWARD: Final = "autograd::engine::evaluate_function"
 
 
 @dataclass(frozen=True)
 class RankCase:
-    """One rank's trace and what was found in it."""
+    """One rank's trace and its analysis."""
 
     rank: int
     trace: Trace
@@ -51,7 +51,7 @@ class RankCase:
 
     @cached_property
     def has_frames(self) -> bool:
-        """Whether Python's calls were recorded of a thread that works: those of one that waits call nothing."""
+        """Whether Python's calls were recorded on a thread that works: those of a waiting thread are no evidence."""
         working = pl.concat([self.trace.operators["thread"], self.trace.runtime_calls["thread"]]).unique()
         return bool(self.trace.python_functions["thread"].is_in(working.implode()).any())
 
@@ -67,7 +67,7 @@ class RankCase:
 
     @property
     def workings(self) -> Workings:
-        """What the trace's device events did."""
+        """Intermediate results by device event of the trace."""
         return self.analysis.workings
 
     @cached_property
@@ -135,7 +135,7 @@ class RankCase:
 
     @cached_property
     def backward(self) -> Mask:
-        """The operators of backward passes: they say which thread ran their forward."""
+        """The operators of backward passes: they name the thread of their forward."""
         found: Mask = self.trace.operators["forward_thread"].fill_null(0).to_numpy() > 0
         return found
 
@@ -160,7 +160,7 @@ class RankCase:
 
     @cached_property
     def last_launch(self) -> int:
-        """When the last launch began, or -1: what the host waits for after it holds nothing up."""
+        """When the last launch began, or -1: later waits of the host delay nothing."""
         return int(self.launch_time.max(initial=-1))
 
     def launched_in(self, begin: Times, end: Times) -> Mask:

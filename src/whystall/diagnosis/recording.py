@@ -1,4 +1,4 @@
-"""What recording adds to steps, by those of the run that were not recorded, and durations as without it."""
+"""The lengthening of steps by recording, from the run's unrecorded steps, and durations without it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _ONE_NS: Final = 10_000
 """Recording one event takes the host no longer: on an H200's host it took 2 to 5 us of each, shapes recorded."""
 _LONGEST_NS: Final = 2 * _ONE_NS
 """A node lies between two events."""
-# What recording a call of an operator takes at most. Of thirty jobs' recordings on two cores most with a thousand calls
-# a step became longer by 0.6 to 5 us for each; those with few by more, which other things made longer as well.
+# Largest cost of recording a call of an operator. In thirty jobs' recordings on two cores most with a thousand calls a
+# step became longer by 0.6 to 5 us for each; those with few by more, for which there were other reasons as well.
 _ONE_ON_CPU_NS: Final = 5_000
-# Steps that are so many times as long are others.
+# Steps this many times as long are of another kind.
 _OTHER_STEPS: Final = 2.5
 _WAITS: Final = (HostState.SYNC, HostState.INPUT, HostState.COMMUNICATION)
 _LEAST_LEFT: Final = 0.2
-"""No call takes the host less than this share of what it took while it was recorded."""
+"""Minimum share of a call's recorded host time that remains without recording."""
 _NEAR: Final = 0.01
 _HALVINGS: Final = 14
 USUAL_NS: Final = 2_000
-"""Of eight jobs on an H200's host (torch 2.11, shapes recorded) it was 1.9 to 3.0 us of each node, of one 4.7."""
+"""In eight jobs on an H200's host (torch 2.11, shapes recorded) it was 1.9 to 3.0 us of each node, in one 4.7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +42,24 @@ class Lengthened:
     recorded_ns: int
     usual_ns: int
     most_ns: int
-    """What recording its events costs a step at most."""
+    """Largest cost of recording a step's events."""
 
     @property
     def ratio(self) -> float:
-        """How many times as long recording makes a step."""
+        """The ratio of a step with recording to one without."""
         return self.recorded_ns / max(self.usual_ns, self.recorded_ns - self.most_ns, 1)
 
 
 def lengthened(run: RunSummary, rank: RankCase) -> Lengthened | None:
-    """What recording made of the steps of a rank; ``None`` unless all recorded ones are longer than usual.
+    """The lengthening of a rank's steps by recording; ``None`` unless all recorded ones are longer than usual.
 
-    Few of them have to be longer than nearly all others.
+    A few recorded steps must be longer than nearly all others.
     """
     steps = rank.trace.steps
     if len(steps) < _FEWEST_RECORDED:
         return None
     recorded = np.diff(steps["ts_ns"].to_numpy())
-    # Of a job whose steps became longer those beside the window are its others.
+    # In a job whose steps became longer, the others are those next to the window.
     beside = max((max(window.lead_in_ns, window.after_ns) for window in run.windows[-1:]), default=0)
     longer_than = run.p90_ns if len(recorded) < _ENOUGH_RECORDED else run.median_ns
     if int(recorded.min()) <= max(longer_than, beside):
@@ -70,9 +70,9 @@ def lengthened(run: RunSummary, rank: RankCase) -> Lengthened | None:
 
 
 def lengthening(runs: Sequence[RunSummary], ranks: Sequence[RankCase]) -> float | None:
-    """How many times as long recording made the steps of a job of accelerators alone; ``None`` where that is not known.
+    """The ratio by which recording lengthened the steps of a job with accelerators only; ``None`` where unknown.
 
-    It is 1 where no more than some ranks show it: others that they wait for do not.
+    It is 1 where only some ranks show it: others that they wait for do not.
     """
     by_rank = {run.rank: run for run in runs}
     if not ranks or not all(one.on_device and one.rank in by_rank for one in ranks):
@@ -98,12 +98,12 @@ def scaled(graph: Graph, change: Change, share: NDArray[np.float64]) -> Change:
 
 
 def as_unrecorded(graph: Graph, startup: Mask, ratio: float) -> NDArray[np.float64]:
-    """Per node the share of its recorded time that it takes where a step takes ``ratio`` of a recorded one.
+    """The share of each node's recorded time that remains where a step takes ``ratio`` of a recorded one.
 
-    A profiler costs the host about as much for each event: so much is taken from each node in which it works, and what
-    devices do stays. It is the least that brings the replay to that length, or as near as the devices' work lets it,
-    and the host alone to as much less. What hides behind devices that are always busy is taken to be what it was where
-    it could be seen, as far as the length of the steps does not contradict that.
+    A profiler costs the host about the same for each event: that is subtracted from each node in which it works, and
+    device time stays. It is the least cost that brings the replay to that length, or as near as the devices' work
+    permits, and the host alone to the same ratio. The cost hidden behind devices that are always busy is assumed equal
+    to the cost where it was visible, unless the length of the steps contradicts that.
     """
 
     def length(cost: float) -> int:
@@ -116,14 +116,14 @@ def as_unrecorded(graph: Graph, startup: Mask, ratio: float) -> NDArray[np.float
 
     recorded = length(0.0)
     least = max(recorded * ratio, length(_LONGEST_NS) * (1 + _NEAR))
-    # A step is no shorter than what its host does.
+    # A step takes at least as long as its host's work.
     of_host = max(min(on_host(0.0), recorded) * ratio, on_host(_LONGEST_NS) * (1 + _NEAR))
     hides = _cost(length, recorded * ratio * (1 - _NEAR), USUAL_NS)
     return cheaper(graph, startup, max(_cost(length, least), _cost(on_host, of_host), hides))
 
 
 def cheaper(graph: Graph, startup: Mask, cost_ns: float) -> NDArray[np.float64]:
-    """Per node the share of its recorded time that it takes if recording it cost the host so much."""
+    """The share of each node's recorded time that remains if recording it cost the host ``cost_ns``."""
     works = (graph.kind == NodeKind.HOST) & ~np.isin(graph.state, _WAITS) & (graph.duration > 0)
     out = np.where(startup, 0.0, 1.0)
     out[works] *= np.maximum(1 - cost_ns / np.maximum(graph.duration[works], 1), _LEAST_LEFT)
@@ -132,9 +132,9 @@ def cheaper(graph: Graph, startup: Mask, cost_ns: float) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """The steps of a job with accelerators of which nothing tells how long they are when nobody records.
+    """The steps of a job with accelerators whose unrecorded length is unknown.
 
-    They are taken to be shorter by what recording costs elsewhere: no gain is certain that these steps do not have.
+    They are taken to be shorter by the cost of recording elsewhere: a gain is certain only if these steps have it.
     """
 
     graph: Graph
@@ -157,7 +157,7 @@ def _cost(length: Callable[[float], int], least: float, most_ns: float = _LONGES
     """The least cost of an event at which a replay is no longer than that; ``most_ns`` where it is longer with each."""
     low, high = 0.0, float(most_ns)
     for _ in range(_HALVINGS):
-        # What one event costs spans orders of magnitude.
+        # The cost of one event spans orders of magnitude.
         middle = (low + high) / 2 if low else high / 8
         low, high = (low, middle) if length(middle) <= least else (middle, high)
     return high

@@ -1,4 +1,4 @@
-"""What a rule is: a cause, and the ways to find it, each with the signals that it needs."""
+"""A rule: a cause, and the ways to find it, each with the signals that it needs."""
 
 from __future__ import annotations
 

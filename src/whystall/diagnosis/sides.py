@@ -1,8 +1,8 @@
-"""The two sides of a comparison: how long a step is by the mean and by the median, and how well that is known.
+"""The two sides of a comparison: the length of a step by the mean and by the median, with its error.
 
-Two runs of the same code differ by more than the steps of either tell: memory lies elsewhere, clocks and neighbours are
-others. One run of each is therefore known no better than such runs were seen to differ (`RUN_TO_RUN`); only further
-pairs of runs measure it.
+Two runs of the same code differ by more than their steps show: memory layout, clocks and neighbours vary. One run of
+each therefore has at least the error that such runs were seen to have (`RUN_TO_RUN`); only further pairs of runs
+measure it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ RUN_TO_RUN: Final = {"cpu": 0.04, "other": 0.01}
 BESIDE_OTHERS: Final = 0.45
 """The same on a CPU for each core that other programs use, up to one.
 
-Of 80 runs of one job on two cores, beside a load of up to six, the median step differed by 46 %, the mean by 47 %.
+The median step of 80 runs of one job on two cores, beside a load of up to six, differed by 46 %, the mean by 47 %.
 """
 
 MeasuredBy = Literal["samples", "trace", "none"]
 
 
 class Stepped(Protocol):
-    """What of a report says how long a step is."""
+    """The length of a step in a report."""
 
     @property
     def devices(self) -> Sequence[Device]:
@@ -46,9 +46,9 @@ class Stepped(Protocol):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two sides: its step by the statistic that decides, how well its own steps know it (95 %), and by both.
+    """One of the two sides: its step by the statistic that decides, with its own error (95 %), and by both.
 
-    Of several runs the middle one counts, and nothing is said of how well one run knows it.
+    For several runs the middle one counts, without an error of a single run.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunLength(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a step of one of several runs of a job was."""
+    """The length of a step in one of several runs of a job."""
 
     steps: Annotated[int, msgspec.Meta(gt=0)]
     measured_by: MeasuredBy
@@ -73,7 +73,7 @@ class RunLength(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A step's length by one statistic, and its standard error as a share; ``None`` of too few steps."""
+    """A step's length by one statistic, and its standard error as a share; ``None`` for too few steps."""
 
     ns: float
     error: float | None
@@ -87,13 +87,13 @@ class RunSteps:
     measured_by: MeasuredBy
     by: dict[Statistic, Length]
     sway: float
-    """What `run_to_run` says."""
+    """The result of `run_to_run`."""
 
 
 def run_to_run(report: Stepped) -> float:
-    """By what share a run differs from another of the same code, at one standard deviation.
+    """The difference between runs of the same code, as a share, at one standard deviation.
 
-    What others took of the machine's cores in one run they may not take in the next.
+    The cores that other programs took in one run may be free in the next.
     """
     usual = RUN_TO_RUN["other" if _has_accelerator(report) else "cpu"]
     return float(np.hypot(usual, _beside_others(report)))
@@ -121,7 +121,7 @@ def run_steps(report: Stepped) -> RunSteps | None:
         mean = sum(run.total_ns for run in runs) / count
         median = float(np.median([run.median_ns for run in runs]))
         errors = [_errors(run) for run in runs]
-        # Ranks wait for each other: what makes one of them late makes all late.
+        # Ranks wait for each other: a delay of one of them delays all.
         known = {
             "mean": max((one for one, _ in errors if one is not None), default=None),
             "median": max((one for _, one in errors if one is not None), default=None),
@@ -136,7 +136,7 @@ def run_steps(report: Stepped) -> RunSteps | None:
 
 
 def baseline_steps(runs: Sequence[RunLength], noises: Mapping[Statistic, RunNoise]) -> RunSteps:
-    """The steps of several runs of one job, known as well as these runs tell by themselves."""
+    """The steps of several runs of one job, with the error that these runs show by themselves."""
     lengths: dict[Statistic, Length] = {
         "mean": Length(middle([run.mean_ns for run in runs]), noises["mean"].error(len(runs))),
         "median": Length(middle([run.median_ns for run in runs]), noises["median"].error(len(runs))),
@@ -145,9 +145,9 @@ def baseline_steps(runs: Sequence[RunLength], noises: Mapping[Statistic, RunNois
 
 
 def against_baseline(candidates: Sequence[Stepped], base: Stepped, noise: RunNoise) -> RunSteps | None:
-    """The steps of what is compared with a baseline: runs that differ as the baseline's do.
+    """The steps of the runs compared with a baseline: they vary as the baseline's do.
 
-    Other programs that the baseline's runs did not have beside them make them differ by more.
+    Other programs that the baseline's runs did not have beside them increase the variation.
     """
     found = [one for one in map(run_steps, candidates) if one is not None]
     if len(found) != len(candidates):
@@ -218,7 +218,8 @@ def speedup(
 ) -> tuple[float, Interval | None] | None:
     """How many times as fast the second side is, with its interval; without one where too few steps were seen.
 
-    Of several pairs of runs these alone tell what is noise; of one pair the steps of both, and what runs differ by.
+    The noise comes from the pairs alone if there are several; for one pair, from the steps of both, and from the usual
+    difference between runs.
     """
     pairs = [(one, other) for one, other in zip(before, after, strict=True) if one is not None and other is not None]
     lengths = [(one.by[statistic], other.by[statistic]) for one, other in pairs]

@@ -1,4 +1,4 @@
-"""Further ranks of the job, of which summaries are at hand and no traces."""
+"""Further ranks of the job, with summaries and without traces."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from whystall.analysis.results import Device
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summarised:
-    """How many they are, their devices, and what they say of the collectives of those whose traces are at hand.
+    """Their number, their devices, and their view of the collectives of ranks with traces.
 
     ``attended`` has, by rank, the starts (ns on its own clock) of its collectives to which all ranks of the group came,
-    none of the others later than those at hand: who was waited for is seen without them.
+    none of the summarised ones later than those with traces: the straggler is visible without them.
     """
 
     ranks: int = 0

@@ -1,4 +1,4 @@
-"""From weighed candidates to findings: what fires, what takes time without a name, and what is large but hidden."""
+"""Turns weighed candidates into findings: firing ones, unnamed costs, and large but hidden ones."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved, wort
 from whystall.diagnosis.where import made_at
 from whystall.replay.graph import Change
 
-# A saving that exceeds what was spent by no more than this share of it is the same amount.
+# A saving that exceeds the time spent by at most this share of it is the same amount.
 _ROUNDED: Final = 0.05
-# What is named although its removal gains nothing must be at least this share of the step.
+# A cause shown although its removal gains nothing must be at least this share of the step.
 _LARGE: Final = 0.2
-# Others that are off their cores for this share of what a cause takes wait for the rank that it is on.
+# Others that are off their cores for this share of a cause's time wait for its rank.
 _WAITED: Final = 0.5
-# A line that explains so much of a cause is what its reader will mend.
+# A line that explains this share of a cause is the one to change.
 _MOST_OF_IT: Final = 0.5
 _NO_ADVICE: Final = (
     "the cause is what to look at: the changes that whystall knows are written for PyTorch, which did not run this"
 )
-# What only counts once other causes are gone is told from this share on.
+# A cause that only counts once others are gone is shown from this share on.
 NEXT_SHARE: Final = 0.05
 # At most this many lines that set an option come before the lines that take the time.
 _MOST_SET: Final = 2
@@ -41,7 +41,7 @@ _MOST_SET: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Teller:
-    """Tells candidates of a case as findings, in the words of their causes' entries."""
+    """Turns candidates of a case into findings, in the words of their causes' entries."""
 
     case: Case
     causes: Mapping[str, Cause]
@@ -49,7 +49,7 @@ class Teller:
     """Those of the job that remedies are chosen by (`whystall.diagnosis.circumstances`)."""
 
     def findings(self, weighed: Verdicts, standing: Sequence[Standing]) -> list[Finding]:
-        """The findings, the most valuable first; what is hidden comes last."""
+        """The findings, the most valuable first; hidden costs come last."""
         unrecorded = _unrecorded(self.case) if weighed.firing else None
         out = [self._fired(one, weighed, unrecorded) for one in weighed.firing]
         out += [self._follows_from(late, root) for late, root in weighed.follows]
@@ -92,7 +92,7 @@ class Teller:
         )
 
     def _beyond(self, one: Weighed, per: Per) -> list[Evidence]:
-        """Why more is saved than is spent in it: what waits for it is over sooner as well."""
+        """Why the saving exceeds the time spent in it: its dependants end sooner as well."""
         candidate = one.candidate
         saved = round(self._step_ns(candidate) * one.expected)
         more = saved - candidate.attributed_ns
@@ -101,14 +101,14 @@ class Teller:
         return [time("saved beyond its own time, in work that waits for it", more, per=per)]
 
     def _step_ns(self, candidate: Valued) -> int:
-        """The length of what a gain is of, as it is told."""
+        """The length that a gain relates to, as reported."""
         own = candidate.span_ns(self.case)
         if self.case.graph is None or own != self.case.step_ns:
             return own
         return self.case.told_step_ns(candidate.ranks[0] if candidate.ranks else None)
 
     def _remedy(self, cause: Cause, candidate: Candidate) -> Remedy:
-        """The candidate's own, or the cause's, as one applies it to what runs the loop."""
+        """The candidate's own remedy, or the cause's, in the words of the job's trainer."""
         remedy = candidate.remedy or fitting(cause, self.circumstances)
         return in_words_of(self.case.facts.trainer, cause.id, remedy)
 
@@ -121,12 +121,12 @@ class Teller:
         )
 
     def _title(self, candidate: Valued) -> str:
-        """The cause's, with what is known of this case, and the rank if it is one of several."""
+        """The cause's title, with the details of this case, and the rank if it is one of several."""
         told = filter(None, [candidate.detail, _where(self.case, candidate)])
         return ": ".join(filter(None, [self.causes[candidate.cause].title, "; ".join(told)]))
 
     def _follows_from(self, one: Weighed, root: Weighed) -> Finding:
-        """What is no cause of its own, and the finding that it follows from."""
+        """A candidate that is no cause of its own, with the finding that it follows from."""
         cause, rank = self.causes[root.candidate.cause], one.candidate.ranks[0]
         title = f"{self.causes[one.candidate.cause].title}: rank {rank}, because of {cause.id}"
         return structs.replace(self._without_remedy(one, title), gain=None, because=cause.id)
@@ -154,7 +154,7 @@ class Teller:
         )
 
     def _perhaps_told(self, one: Weighed) -> Finding:
-        """What may be worth removing: with the remedy, so that who has the time can try it, and the way to prove it."""
+        """A possible cause: with the remedy to try, and the way to prove it."""
         cause, candidate = self.causes[one.candidate.cause], one.candidate
         return structs.replace(
             self._without_remedy(one, self._perhaps(one), one.floor),
@@ -165,7 +165,7 @@ class Teller:
         )
 
     def _without_remedy(self, one: Weighed, title: str, floor: float = 0.0) -> Finding:
-        """What is said without a remedy: its removal gains nothing by itself, or nobody can tell what it is."""
+        """A finding without a remedy: its removal gains nothing by itself, or its kind is unknown."""
         candidate = one.candidate
         return Finding(
             id=candidate.cause,
@@ -185,7 +185,7 @@ class Teller:
         )
 
     def _known_gain(self, one: Weighed, floor: float) -> Gain | None:
-        """The gain of what is only told; none where nothing limits it, since the graph explains too little."""
+        """The gain of a quiet finding; ``None`` where nothing limits it, since the graph explains too little."""
         if one.ceiling >= MOST_SAVED:
             return None
         return Gain(
@@ -197,15 +197,15 @@ class Teller:
         )
 
     def _quiet(self, weighed: Verdicts) -> list[Finding]:
-        """What does not fire and should be known.
+        """Findings that do not fire and are worth knowing.
 
-        What is perhaps worth removing, what counts once the firing causes are gone, and what is large but hidden.
+        Possible causes, causes that count once the firing ones are gone, and large but hidden ones.
         """
         removed: Change | None = None
         for one in weighed.firing:
             removed = together(self.case, removed, one.candidate.removal)
         perhaps = [one for one in weighed.quiet if min(one.expected, one.adds) >= LEAST_SHARE]
-        perhaps.sort(key=lambda one: -one.expected)  # as the verdict, which tells the first
+        perhaps.sort(key=lambda one: -one.expected)  # in the verdict's order, which shows the first
         out = [self._perhaps_told(one) for one in perhaps]
         for one in (one for one in weighed.quiet if one.expected < LEAST_SHARE):
             follows = self._follows(one, removed)
@@ -219,7 +219,7 @@ class Teller:
         return out
 
     def _perhaps(self, one: Weighed) -> str:
-        """What exceeds the least share in expectation, and not what is uncertain of it."""
+        """The title of a cause whose expected saving exceeds the least share, with its uncertainty."""
         candidate, limit = one.candidate, least_saved(self.case, one)
         if one.expected < limit:
             unsure = f"below {percent(limit)} may be chance"
@@ -229,7 +229,7 @@ class Teller:
         return perhaps_words(title, f"{percent(one.expected)} of the {candidate.per(self.case)}", unsure)
 
     def _follows(self, one: Weighed, removed: Change | None) -> float:
-        """What a cause saves, carefully, once others are removed."""
+        """The saving of a cause, carefully estimated, once others are removed."""
         candidate = one.candidate
         if removed is None or candidate.removal is None or not isinstance(candidate, Replayed) or one.tried:
             return 0.0
@@ -241,7 +241,7 @@ class Teller:
 
 
 def perhaps_words(title: str, saved: str, unsure: str) -> str:
-    """What may be worth removing, short enough for a headline.
+    """A possible cause, short enough for a headline.
 
     >>> perhaps_words("Parameters are updated one by one", "15.2 % of the step", "5.5 % to 36.0 %")
     'Perhaps: Parameters are updated one by one (15.2 % of the step, 5.5 % to 36.0 %)'
@@ -250,7 +250,7 @@ def perhaps_words(title: str, saved: str, unsure: str) -> str:
 
 
 def _where(case: Case, candidate: Valued) -> str:
-    """The rank of several that a cause is at work on alone, and that the others wait for it where they were seen to."""
+    """The only rank that a cause is at work on, and that the others wait for it where they were seen to."""
     if len(candidate.ranks) != 1 or not candidate.cause.startswith(OF_ONE_RANK):
         return ""
     [rank] = candidate.ranks
@@ -264,7 +264,7 @@ def _where(case: Case, candidate: Valued) -> str:
 
 
 def _of_one_line(case: Case, one: Weighed) -> float:
-    """What mending its first line alone saves, where that explains most of it: more need not be what anyone does."""
+    """The saving from changing its first line alone, where that explains most of it: a reader may change no more."""
     lines = one.candidate.code.lines
     share = lines[0].share if lines else None
     if share is None or share < _MOST_OF_IT:
@@ -273,9 +273,9 @@ def _of_one_line(case: Case, one: Weighed) -> float:
 
 
 def _as_remembered(case: Case, one: Weighed) -> tuple[float, float, list[Evidence]]:
-    """The floor and the ceiling, as wide as what such remedies brought on this machine, and the fact that they are.
+    """The floor and the ceiling, widened to the gains of such remedies on this machine, and the fact that they are.
 
-    It fires by its own floor: what was tried before takes no finding away.
+    It fires by its own floor: earlier trials remove no finding.
     """
     brought = case.facts.remedies.get(one.candidate.cause)
     if brought is None:
@@ -287,7 +287,7 @@ def _as_remembered(case: Case, one: Weighed) -> tuple[float, float, list[Evidenc
 
 
 def _unrecorded(case: Case) -> Unrecorded | None:
-    """The steps as they may be when nobody records, where a recording of a job with accelerators is all there is."""
+    """The estimated unrecorded steps, where a job with accelerators has only a recording."""
     if case.graph is None or case.lengthening is not None or not any(rank.on_device for rank in case.ranks):
         return None
     return Unrecorded.of(case.graph, case.startup)
@@ -296,9 +296,9 @@ def _unrecorded(case: Case) -> Unrecorded | None:
 def _as_unrecorded(
     case: Case, one: Weighed, floor: float, unrecorded: Unrecorded | None
 ) -> tuple[float, list[Evidence]]:
-    """The floor, no higher than what is saved of steps as they may be when nobody records, and that as a fact.
+    """The floor, at most the saving in estimated unrecorded steps, and that saving as a fact.
 
-    It fires by its own floor: what recording costs on another machine takes no finding away.
+    It fires by its own floor: the cost of recording on another machine removes no finding.
     """
     candidate = one.candidate
     if unrecorded is None or not isinstance(candidate, Replayed) or candidate.removal is None or one.tried:
@@ -312,7 +312,7 @@ def _as_unrecorded(
 
 
 def without_advice(finding: Finding) -> Finding:
-    """The finding as told of a job that did not run on PyTorch: remedies and the risks of them are those of PyTorch."""
+    """The finding for a job that did not run on PyTorch: remedies and their risks are those of PyTorch."""
     if finding.remedy is None:
         return finding
     return structs.replace(finding, remedy=Remedy(text=_NO_ADVICE, patch=None, risk=None))
@@ -321,7 +321,7 @@ def without_advice(finding: Finding) -> Finding:
 def _verification(cause: Cause, command: str | None) -> Verification:
     """How to prove a remedy: the job's own command beside that of a copy of the script with the change in it.
 
-    What a module runs cannot be copied so: there an environment variable is to make the difference.
+    A module that runs by ``-m`` cannot be copied like that: there an environment variable makes the difference.
     """
     how = "--before 'COMMAND' --after 'COMMAND'"
     if command is not None and command.startswith("python -m "):
@@ -351,7 +351,7 @@ def _changed(command: str) -> str:
 
 
 def _rejected(one: Weighed, quiet: Sequence[Weighed], per: Per) -> list[Rejected]:
-    """The rivals that do not fire, each once: for what it is worth where it is worth most."""
+    """The rivals that do not fire, each once, with its largest value."""
     rivals = [other for other in quiet if other.candidate.cause in one.candidate.rivals]
     most = {other.candidate.cause: other for other in sorted(rivals, key=lambda other: other.expected)}
     return [

@@ -1,8 +1,8 @@
-"""What a step of two recordings spends on parts of the ledger, operators, kernels and modules, aligned by name.
+"""Changes of parts of the ledger, operators, kernels and modules between two recordings, per step, matched by name.
 
-A change counts as one only beyond its own noise: that of a part of the ledger is how far the part's mean over the steps
-is known (95 %); of what else the device spends time on, the busy time's, which a part of it has in proportion to the
-root of its share (times of calls that vary independently); and either has what runs of the same code differ by.
+A change must exceed its own noise. For a part of the ledger that is the error of its mean over the steps (95 %). For
+other device time it is the error of the busy time, scaled by the root of the share (times of calls that vary
+independently). Both include the difference between runs of the same code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NEGLIGIBLE_NS: Final = 1_000
 
 
 class Timed(Stepped, Protocol):
-    """What of a report says where time goes."""
+    """The times in a report."""
 
     @property
     def operators(self) -> Sequence[Operator]:
@@ -51,7 +51,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names(kind: Kind, *reports: Timed) -> set[str]:
-    """What can be compared under a name: everything of the kind that one of the reports holds."""
+    """Names to compare: everything of the kind in one of the reports."""
     return {name for report in reports for name in TIMES[kind](report)}
 
 
@@ -107,7 +107,7 @@ TIMES: Final[Mapping[Kind, Callable[[Timed], dict[str, int]]]] = {
 
 
 def _uncertainty(values: Sequence[int]) -> float:
-    """Half the width of the interval (95 %) of the values' mean; 0 for too few to tell."""
+    """Half the width of the interval (95 %) of the values' mean; 0 for too few values."""
     if len(values) < FEWEST_STEPS:
         return 0.0
     return float(SIGMAS * np.std(values, ddof=1) / np.sqrt(len(values)))
@@ -125,9 +125,9 @@ def _noise(kind: Kind, report: Timed, times: Mapping[str, int]) -> _Noise:
 
 
 def time_changes(kind: Kind, base: Timed, candidate: Timed, sways: tuple[float, float] | None) -> list[Change]:
-    """What both have by name, the largest change first; what neither spends time on is left out.
+    """Changes by name, the largest first; names without time on either side are left out.
 
-    ``sways`` is what runs of each side differ by; without it no change is one.
+    ``sways`` is the difference between runs of each side; without it no change counts.
     """
     before, after = TIMES[kind](base), TIMES[kind](candidate)
     base_noise, candidate_noise = _noise(kind, base, before), _noise(kind, candidate, after)

@@ -17,10 +17,10 @@ _NUMBER: Final = re.compile(r"\d[\d.,]*")
 
 
 def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
-    """One candidate of each cause and of each way to know it, on all ranks where it is at work.
+    """One candidate for each cause and each way to find it, on all ranks where it is at work.
 
-    Ranks wait for each other: what holds up another one in each step is one loss. How often a rank is held up, and how
-    many of something it has, is its own, so that numbers tell no ways apart.
+    Ranks wait for each other: a delay of several of them in each step is one loss. Each rank has its own numbers in its
+    detail, so numbers do not separate ways.
     """
     groups: dict[tuple[str, str, type[Valued]], list[Valued]] = {}
     out: list[Valued] = []
@@ -39,7 +39,7 @@ def on_all_ranks(case: Case, candidates: Sequence[Valued]) -> list[Valued]:
 
 
 def not_overruled(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates without those that rest on a recording which says too little; samples of the whole run stay."""
+    """The candidates without those from a recording with too little evidence; samples of the whole run stay."""
     silent = {rank for one in candidates if one.overrules for rank in one.ranks}
     return [one for one in candidates if one.overrules or not (_is_replayed(one) and silent.intersection(one.ranks))]
 
@@ -49,15 +49,15 @@ def _is_replayed(one: Candidate) -> bool:
 
 
 def once(candidates: Sequence[Standing]) -> list[Standing]:
-    """The first of each cause and rank: one that a trace shows comes before what samples say of it."""
+    """The first of each cause and rank: one from a trace comes before one from samples."""
     first = {(one.cause, *one.ranks): one for one in reversed(candidates)}
     return [one for one in candidates if first[one.cause, *one.ranks] is one]
 
 
 def merged(weighed: Sequence[Weighed]) -> list[Weighed]:
-    """One of each cause and rank: what samples measured over the whole run goes before what was replayed of a part.
+    """One of each cause and rank: measurements over the whole run go before replays of a part.
 
-    The evidence of both is kept; that of recorded steps says so.
+    The evidence of both is kept; that of recorded steps is marked.
     """
     out: list[Weighed] = []
     for one in weighed:
@@ -95,7 +95,7 @@ def _of_recording(kept: Valued, added: Valued) -> list[Evidence]:
 
 
 def _same(one: Valued, other: Valued) -> bool:
-    """Whether both tell of the same: the same cause on the same ranks, or on some of those that the other way finds."""
+    """Whether both are the same: the same cause on the same ranks, or on some of those that the other way finds."""
     if (one.cause, one.nameless) != (other.cause, other.nameless):
         return False
     ranks, others = set(one.ranks), set(other.ranks)

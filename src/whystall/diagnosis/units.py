@@ -25,7 +25,7 @@ def significant(value: Decimal, digits: int = 3) -> str:
 
 
 def scaled(value: Decimal, units: Sequence[tuple[str, int]], step: int) -> str:
-    """A number in the largest of some units in which it is not less than one; ``step`` lies between them."""
+    """A number in the largest of some units in which it is at least one; ``step`` is the factor between them."""
     name, scale = units[0]
     for name, scale in units:
         if name == units[-1][0] or abs(value) / scale < step - Decimal("0.5"):

@@ -1,7 +1,6 @@
-"""The verdict: the most valuable finding in a sentence, and what the device did.
+"""The verdict: the most valuable finding in a sentence, and the device's activity.
 
-Without a finding it states measured shares of time, and says of a run in which nothing is worth removing that it is
-healthy.
+Without a finding it states measured shares of time, and calls a run healthy in which nothing is worth removing.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ _LOSSES: Final[dict[str, str]] = {
 }
 # Below this share nothing is worth naming as the loss.
 _SMALL: Final = 0.05
-# Where causes worth so much of a step would not be seen, nothing is known of its health.
+# If a cause worth this share of a step could be missed, the step's health is unknown.
 _MOST_UNSEEN: Final = 0.2
 _HIDDEN: Final = 0.9
 _LARGE: Final = 0.2
 
 
 _OF_HOST: Final = ("idle_python", "idle_dispatch", "idle_launch", "idle_gap")
-"""What a profiler makes longer."""
+"""Parts that a profiler lengthens."""
 
 
 def ledger_verdict(
@@ -52,7 +51,7 @@ def ledger_verdict(
 ) -> Verdict:
     """The verdict on the device that lost the largest share of its window; without one the first of ``warnings``.
 
-    Recording made the steps ``longer`` so many times. Of the ranks in ``unseen`` only the host was recorded.
+    Recording made the steps ``longer`` by that factor. Ranks in ``unseen`` recorded only the host.
     """
     worst = _worst(devices)
     if worst is None:
@@ -96,9 +95,9 @@ def _computing(device: Device) -> float:
 
 
 def _large_loss(devices: Sequence[Device], diagnosis: Diagnosis, least: float, longer: float) -> str | None:
-    """The loss that is too large for a healthy run, if there is one: for any, or for one whose cause nobody could see.
+    """The loss that is too large for a healthy run, if any: in general, or for one whose cause could not be seen.
 
-    Without marks of steps, for instance, nothing is known of what Python is worth.
+    Without marks of steps, for instance, the cost of Python is unknown.
     """
     worst = _worst(devices)
     if worst is None:
@@ -121,12 +120,12 @@ def finding_verdict(
     longer: float = 1.0,
     shared: str = "",
 ) -> Verdict:
-    """The verdict with the cause that is worth most.
+    """The verdict with the most valuable cause.
 
-    ``measured`` is what the ledger of ``devices`` or the samples say, ``least`` the share of a step from which a cause
-    was named, ``far`` the kernels that are farthest from what the device could do, ``hot`` the operators that take most
-    of the time, ``gap`` the device's longest idle stretch, ``longer`` how many times as long recording made the steps,
-    ``shared`` what other programs cost.
+    ``measured`` is the verdict of the ledger of ``devices`` or of the samples, ``least`` the share of a step from which
+    a cause was named, ``far`` the kernels that are farthest from the device's limit, ``hot`` the operators that take
+    most of the time, ``gap`` the device's longest idle stretch, ``longer`` the factor by which recording lengthened the
+    steps, ``shared`` the cost of other programs.
     """
     named = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not named:
@@ -158,7 +157,7 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
     return f"{text}{';' if ':' in text else ':'} {worth}{cost}."
 
 
-# A recording of which the graph explains less, or with too few steps, cannot be called healthy.
+# A recording whose graph explains less, or with too few steps, cannot be called healthy.
 _EXPLAINED: Final = 0.9
 _NOTHING: Final = Gain(floor=1.0, expected=1.0, ceiling=1.0, method="")
 
@@ -174,12 +173,12 @@ def _without_cause(
     shared: str,
 ) -> Verdict:
     perturbed = next((finding for finding in diagnosis.findings if finding.id == "capture.perturbed"), None)
-    # What costs time and has no name, or only perhaps one, is no health; what may be worth nothing is no headline.
+    # A cost without a certain name is not healthy; a gain that may be nothing is no headline.
     unsure = [one for one in diagnosis.findings if one.gain is not None and one.gain.expected >= speedup(LEAST_SHARE)]
     sure = [one for one in unsure if (one.gain or _NOTHING).floor > 1]
     most = max(sure, key=lambda one: (one.gain or _NOTHING).expected, default=None)
     if loss is not None and most is not None and (most.gain or _NOTHING).expected < speedup(_SMALL):
-        most = None  # a large loss that nobody named is the headline, not a small one that has a name
+        most = None  # a large unnamed loss is the headline, not a small one that has a name
     told = perturbed or most
     looked = f"no cause that was looked for is worth {percent(least)} of a step"
     basis = " ".join(filter(None, [str(hot[0]) if hot else "", gap, measured.summary]))
@@ -217,7 +216,7 @@ def _nothing_found(
     *,
     unsure: bool,
 ) -> str:
-    """What is said where no cause fires: healthy only if each expensive operator is known to be near its limit."""
+    """The sentence if no cause fires: healthy only if each expensive operator is known to be near its limit."""
     if any(one.id == "host.few-threads" for one in diagnosis.findings):
         return f"{looked[0].upper()}{looked[1:]}, yet a core stands idle: operators use fewer threads than cores."
     if least > _MOST_UNSEEN:
@@ -247,7 +246,7 @@ _CAUSES_OF: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _unjudged(loss: str, diagnosis: Diagnosis) -> str:
-    """Which causes of a loss could not be looked for, and for want of what."""
+    """The causes of a loss that could not be looked for, and the missing signals."""
     missing: dict[str, list[str]] = {}
     for one in diagnosis.abstained:
         if one.id.startswith(_CAUSES_OF.get(loss, ())):
@@ -272,7 +271,7 @@ def run_verdict(runs: Sequence[RunSummary]) -> Verdict:
 
 
 def _few_steps(run: RunSummary) -> str:
-    """What can be said of a run that ended before its steps tell what is usual."""
+    """The sentence on a run that ended before its steps show the usual length."""
     shortest = min(run.durations_ns, default=run.median_ns)
     span = duration(run.max_ns) if shortest == run.max_ns else f"{duration(shortest)} to {duration(run.max_ns)}"
     steps = "1 step was" if run.measured == 1 else f"{run.measured} steps were"
@@ -281,11 +280,11 @@ def _few_steps(run: RunSummary) -> str:
 
 
 def _without_recording(shares: dict[str, float], longer: float) -> dict[str, float]:
-    """The shares of a step that is not recorded: what recording added lies in the host's parts."""
+    """The shares of a step that is not recorded: the cost of recording lies in the host's parts."""
     host = sum(shares.get(part, 0.0) for part in _OF_HOST)
     kept = max(host - (1 - 1 / longer), 0.0) / host if host else 0.0
     left = {part: share * (kept if part in _OF_HOST else 1.0) for part, share in shares.items()}
-    whole = 1 - sum(shares.values()) + sum(left.values())  # with what devices compute
+    whole = 1 - sum(shares.values()) + sum(left.values())  # with the devices' compute
     return {part: share / max(whole, 1e-9) for part, share in left.items()}
 
 
@@ -308,7 +307,7 @@ def _sentence(device: Device, longer: float) -> str:
 
 
 def _of_host_alone(device: Device) -> str:
-    """What was recorded of a job whose device was not."""
+    """The sentence on a job whose device was not recorded."""
     computing = percent(_computing(device))
     return f"The host runs operators {computing} of the time; the device was not recorded."
 

@@ -19,16 +19,17 @@ from whystall.replay.graph import Change
 LEAST_SHARE: Final = 0.02
 NOISES: Final = 2.0
 LEAST_EXPECTED_ON_CPU: Final = 0.07
-"""Without an accelerator nobody should act on less: what one fault costs there differs by more between two hours
-(`CPU_ERROR`)."""
+"""Without an accelerator a smaller gain is not worth a change: the cost of one fault differs by more between two hours
+(`CPU_ERROR`).
+"""
 _EXPLAINS: Final = 0.7
-"""What saves so much of what a symptom costs is what it comes from."""
+"""A candidate that saves this share of a symptom's cost is its source."""
 _BY_ITSELF: Final = 1 / 3
-"""A general cause that still saves so much of its gain once the specific ones are gone is at work by itself."""
+"""A general cause that keeps this share of its gain once the specific ones are gone is at work by itself."""
 # Slow launches make others long, and waits of the host do (`holds_back`). Less general causes are seldom the root of
-# specific ones, and the most general one (what nothing hides) is a bound that no remedy takes wholly.
+# specific ones, and the most general one (exposed communication) is a bound that no remedy reaches.
 _ROOTS: Final = 2
-# The confidence in what an experiment showed.
+# The confidence in an experiment's result.
 _TRIED: Final = 0.97
 
 
@@ -38,15 +39,15 @@ class Verdicts:
 
     firing: list[Weighed]
     follows: list[tuple[Weighed, Weighed]]
-    """What follows from one that fires, and that one: it is no finding of its own."""
+    """Consequences of a firing candidate, with that candidate: no findings of their own."""
     nameless: list[Weighed]
     quiet: list[Weighed]
     failures: list[str]
-    """What came out beyond its limits, and is therefore in none of these."""
+    """Candidates that exceeded their limits and were dropped, as sentences."""
 
 
 def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
-    """All candidates, weighed and told apart by whether their removal is worth while."""
+    """All candidates, weighed and split by whether their removal is worth while."""
     failures: list[str] = []
     weighed = merged(_by_tiers(case, candidates, failures))
     firing = [one for one in weighed if _fires(case, one)]
@@ -64,9 +65,9 @@ def weigh(case: Case, candidates: Sequence[Valued]) -> Verdicts:
 
 
 def worth(one: Weighed) -> float:
-    """What a cause is ranked by: what it gains alone, or for what is mostly the symptom of others what it adds to them.
+    """The rank of a cause: its own gain, or, for one that is mostly a symptom of others, the gain that it adds to them.
 
-    What it gains only once others are gone does not lift it above them.
+    A gain that depends on others' removal does not lift it above them.
     """
     root = one.candidate.tier == _ROOTS or one.candidate.holds_back
     if one.candidate.tier > 0 and root and one.adds >= _BY_ITSELF * one.expected:
@@ -92,7 +93,7 @@ def _follows(firing: Sequence[Weighed]) -> list[tuple[Weighed, Weighed]]:
 
 
 def least_saved(case: Case, one: Weighed | None = None) -> float:
-    """The share of a step that a cause must save for certain to be named; of what makes steps differ less is enough."""
+    """The share of a step that a cause must surely save to be named; a cause of the steps' spread needs less."""
     return max(LEAST_SHARE, NOISES * (one.candidate.noise(case) if one is not None else case.noise))
 
 
@@ -112,14 +113,14 @@ def _fires(case: Case, one: Weighed) -> bool:
 
 
 def _by_tiers(case: Case, candidates: Sequence[Valued], failures: list[str]) -> list[Weighed]:
-    """All candidates weighed, tier by tier: a general cause counts for what it adds once the specific ones are gone.
+    """All candidates weighed, tier by tier: a general cause counts for the gain that it adds to the specific ones.
 
     Those that break their limits are left out, with a sentence among ``failures``.
     """
     removed: Change | None = None
     out: list[Weighed] = []
     for tier in sorted({one.tier for one in candidates}):
-        # Of one cause what samples say and what a replay does: what fires by the one goes with the other's change.
+        # A cause has a candidate from samples and one from a replay: one that fires takes the other's change with it.
         own = [_by_experiment(case, one.weigh(case, removed)) for one in candidates if one.tier == tier]
         found = merged(_within_bounds(case, own, failures))
         for one in found:
@@ -130,7 +131,7 @@ def _by_tiers(case: Case, candidates: Sequence[Valued], failures: list[str]) -> 
 
 
 def _within_bounds(case: Case, weighed: Sequence[Weighed], failures: list[str]) -> list[Weighed]:
-    """Those that keep to what the devices' own work allows; an experiment is a measurement and needs no limit."""
+    """Those within the limit of the devices' own work; an experiment is a measurement and needs no limit."""
     out = []
     for one in weighed:
         sentence = broken(case, one) if not one.tried else None
@@ -142,10 +143,10 @@ def _within_bounds(case: Case, weighed: Sequence[Weighed], failures: list[str]) 
 
 
 def _by_experiment(case: Case, one: Weighed) -> Weighed:
-    """A cause that a further run of the job went without counts for what that run showed."""
+    """A cause that a further run of the job went without counts by that run's result."""
     candidate = one.candidate
     experiment = bearing(case.facts.experiments, candidate.cause)
-    # Runs that are short may never come to what happens now and then: then they say nothing of it.
+    # Short runs may never reach occasional work: then they are no evidence about it.
     if experiment is None or (experiment.base_step_ns or 0) < candidate.span_ns(case) * (1 - one.expected / 2):
         return one
     floor, expected, ceiling = saved_by(experiment)

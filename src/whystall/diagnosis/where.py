@@ -1,7 +1,7 @@
-"""Where in the user's code a cause spends its time: the lines by time, with the share of it that they explain.
+"""Lines of the user's code in which a cause spends its time, with the share of it that they explain.
 
-Of each stack the innermost frame of the user's own counts, and where none is his, the innermost one of a library. What
-a backward operator does is told at the line of its forward; what torch's profiler does is nobody's.
+The innermost frame of the user's own counts in each stack, and if none is the user's, the innermost one of a library. A
+backward operator counts at the line of its forward; the work of torch's profiler counts at no line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOWHERE: Final = -1
 _PROFILED: Final = -2
 _NOBODY, _USER, _LIBRARY, _PROFILER = range(4)
 Place = tuple[str, int | None, str | None]
-"""A file, the line in it where one is known, and the function or what stands there."""
+"""A file, the line in it where one is known, and the function or the line's text."""
 
 
 def code_of(case: Case, nodes: Mask, *, everywhere: bool = False) -> Code:
@@ -46,7 +46,7 @@ def code_of(case: Case, nodes: Mask, *, everywhere: bool = False) -> Code:
         if not _tells_of_lines(rank):
             continue
         own = chosen & (graph.rank == rank.rank)
-        sums[""] += int(graph.duration[own & (graph.event < 0)].sum())  # what no event shows was called from nowhere
+        sums[""] += int(graph.duration[own & (graph.event < 0)].sum())  # time without an event has no caller
         for kind in (NodeKind.HOST, NodeKind.DEVICE):
             rows = np.flatnonzero(own & (graph.event >= 0) & (graph.kind == kind))
             events = graph.event[rows].astype(np.int64)
@@ -94,7 +94,7 @@ def _code_of_looks(case: Case, chosen: Mask) -> Code:
         for one, count in looks_in(case, rank, chosen):
             counted = backward if one.leaf == ENGINE else looks
             counted[one.file, one.line, one.text or one.function] += count
-    # What a backward pass does is told at lines of forward passes where there are any: they are what it follows from.
+    # A backward pass is shown at lines of forward passes, if there are any: they are its source.
     found = looks if sum(looks.values()) >= _FEWEST_LOOKS else looks + backward
     return heaviest(found) if sum(found.values()) >= _FEWEST_LOOKS else Code()
 
@@ -218,7 +218,7 @@ def _frames_around(rank: RankCase, annotations: NDArray[np.int64]) -> NDArray[np
 def _from_frames(
     case: Case, rank: RankCase, known: tuple[NDArray[np.int64], ...]
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Per event a name, of the first of the frames ``known`` of it that lies in somebody's code."""
+    """A name for each event, from the first of its ``known`` frames that lies in the user's or a library's code."""
     frames = rank.trace.python_functions
     names = distinct(frames["name"])
     name = codes(frames["name"]).astype(np.int64)
@@ -250,7 +250,7 @@ def _climbed(rows: NDArray[np.int64], whose: NDArray[np.int8], parent: NDArray[n
 
 
 def _from_stacks(rank: RankCase, known: tuple[NDArray[np.int64], ...]) -> tuple[NDArray[np.int64], list[str]]:
-    """The same of the stacks that operators carry, the innermost frame first."""
+    """The same for the stacks that operators carry, the innermost frame first."""
     column = rank.trace.operators["call_stack"]
     texts = distinct(column)
     names: dict[str, int] = {}
@@ -283,7 +283,7 @@ def _whose(name: str) -> int:
 
 
 def _at(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``values`` at ``rows``; what is below 0 stays."""
+    """``values`` at ``rows``; rows below 0 stay."""
     if not len(values):
         return np.minimum(rows, _NOWHERE)
     return np.where(rows >= 0, values[np.maximum(rows, 0)], rows).astype(np.int64)

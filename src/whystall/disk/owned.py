@@ -1,4 +1,4 @@
-"""What nobody but this user wrote: caches, and what is remembered. Of others' nothing is believed, links included."""
+"""Files that only this user could have written: caches, and records. Other files are not trusted, nor are links."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OTHERS_WRITE: Final = 0o022
 
 
 def is_ours(path: Path) -> bool:
-    """Whether nobody but this user could have written a file or a folder, and it is no link.
+    """Whether only this user could have written a file or a folder, and it is no link.
 
     Raises `OSError` where there is none.
     """
@@ -21,7 +21,7 @@ def is_ours(path: Path) -> bool:
 
 
 def is_own_file(path: Path) -> bool:
-    """Whether a file is this user's and no link. Who may write to it, its folder says.
+    """Whether a file is this user's and no link. Its folder decides about write access.
 
     Raises `OSError` where there is none.
     """

@@ -22,7 +22,7 @@ _KINDS: Final = (
 
 
 class NotRegularError(OSError):
-    """What stands at a path is neither a file nor a folder."""
+    """A path is neither a file nor a folder."""
 
 
 def kind_of(mode: int) -> str:
@@ -58,7 +58,7 @@ def opened(path: Path) -> io.BufferedReader: ...
 def opened(path: Path, *, buffering: int = -1) -> io.FileIO | io.BufferedReader:
     """A regular file, open for reading bytes. Raises `OSError` for everything else, without waiting."""
     require_regular(path)  # a device may act on being opened
-    # What took its place meanwhile: a pipe that nobody writes to is opened without waiting, and refused.
+    # If a pipe without a writer took its place meanwhile, it is opened without waiting, and refused.
     raw = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         _checked(os.fstat(raw), path)
@@ -80,12 +80,12 @@ def content(path: Path, most_bytes: int | None = None) -> bytes:
 
 
 def text(path: Path, most_bytes: int | None = None) -> str:
-    """The text of a regular file. Raises `OSError` likewise, and `UnicodeDecodeError`."""
+    """The text of a regular file. Raises `OSError` for any other, and `UnicodeDecodeError`."""
     return content(path, most_bytes).decode("utf-8")
 
 
 def lines(file: IO[bytes], longest: int) -> Iterator[bytes]:
-    """The lines of a file; of one with more than ``longest`` bytes only so many and one more."""
+    """The lines of a file; a line of more than ``longest`` bytes is cut to ``longest`` and one more."""
     while line := file.readline(longest + 1):
         yield line
         while len(line) > longest and not line.endswith(b"\n"):

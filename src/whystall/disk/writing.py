@@ -1,6 +1,6 @@
-"""Puts a finished file in its place, whole or not at all. Nothing is lost that nobody said may be.
+"""Puts a finished file in its place, whole or not at all. It replaces only files that the caller allows.
 
-What is written lies beside its place under a name of its own first. Then, by what may be lost:
+The content is first written beside its place under a name of its own. Then, by the permission:
 
 - ``NOTHING``: the file takes its name only if nothing has it, also if something appeared meanwhile.
 - ``A_FILE``: a regular file is replaced (``--force``). Its mode and owner stay, a link to it stays a link, and other
@@ -35,7 +35,7 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 
 
 class Over(Enum):
-    """What may be lost by writing."""
+    """Files that writing may replace."""
 
     NOTHING = "nothing"
     A_FILE = "a file"
@@ -47,7 +47,7 @@ class OccupiedError(OSError):
 
 
 def obstacle(path: Path, over: Over, is_ours: IsOurs | None = None) -> str | None:
-    """What stands at a place and may not be lost, as the end of a sentence; ``None`` where the place is free."""
+    """The obstacle at a place, as the end of a sentence; ``None`` where the place is free."""
     try:
         is_link = stat.S_ISLNK(path.lstat().st_mode)
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def append(path: Path, line: bytes) -> None:
             path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
         )
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a pipe that nobody reads
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a pipe without a reader
             raise OccupiedError(errno.EEXIST, "is no file", str(path)) from None
         raise
     with os.fdopen(raw, "wb") as file:

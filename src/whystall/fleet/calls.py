@@ -15,7 +15,7 @@ from whystall.trace.metadata import MOST_RANKS
 
 __all__ = ["Call", "GroupCalls", "group_calls", "is_finished", "world_of"]
 
-# Each rank brings tensors of its own size, or has a role of its own, so that sizes tell no mistake.
+# Each rank brings tensors of its own size, or has a role of its own, so that sizes show no mistake.
 _UNEVEN: Final = ("all_to_all", "alltoall", "gather", "scatter", "reduce_scatter", "all_gather")
 _EVEN: Final = frozenset({"_all_gather_base", "_allgather_base", "_reduce_scatter_base"})
 
@@ -34,7 +34,7 @@ class Call:
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """What was asked for."""
+        """The operations of the call."""
         return tuple(one.operation for one in self.entries)
 
     @property
@@ -50,7 +50,7 @@ class Call:
         )
 
     def differs(self, other: Call) -> str | None:
-        """What two ranks' calls under one number differ in: "operation", "size", "type" or nothing."""
+        """The difference between two ranks' calls under one number: "operation", "size", "type" or nothing."""
         if self.operations != other.operations:
             return "operation"
         if self.types != other.types and all(self.types) and all(other.types):
@@ -117,7 +117,7 @@ def group_calls(dumps: Sequence[RankDump], notes: list[str]) -> Iterator[GroupCa
 
 
 def _told_members(one: RankDump, group: Group, world: tuple[int, ...]) -> tuple[int, ...]:
-    """The ranks of a group as a dump tells; empty where it does not.
+    """The ranks of a group in a dump; empty where it does not list them.
 
     gloo lists the default group alone, under no name.
     """

@@ -35,9 +35,8 @@ def chosen_ranks(
 ) -> list[Chosen]:
     """At most ``most`` ranks by number: late ones, one that waits, the slowest, the rest spread.
 
-    Ranks that belong together are chosen together, as the stages of a pipeline or the ranks that share a layer: who
-    delays whom cannot be told of some of them. A pipeline may have more ranks than ``most``, as many as there is
-    ``room`` for.
+    Ranks that belong together are chosen together, as the stages of a pipeline or the ranks that share a layer: with
+    some of them missing the straggler is unknown. A pipeline may exceed ``most`` up to the limit ``room``.
     """
     whole = [one for one in candidates if not one.summary.truncated and one.devices]
     able = whole or [one for one in candidates if one.devices] or list(candidates)
@@ -69,7 +68,7 @@ def _add(unit: Sequence[int], wanted: Mapping[int, str], chosen: dict[int, str],
 
 
 def _late(found: Gatherings, known: set[int]) -> list[Chosen]:
-    """Who comes last most, each with one of those that wait for it."""
+    """The ranks that come last most, each with one of those that wait for it."""
     late = [one for one in found.late() if one.late_ns > 0 and one.rank in known]
     out = []
     for one in [one for one in late if one.late_ns >= _ALSO_LATE * late[0].late_ns][:_MOST_LATE]:
@@ -85,7 +84,7 @@ def _times(one: Late) -> str:
 
 
 def _slowest(able: Sequence[Candidate]) -> list[Chosen]:
-    """Who computes longest in a step, and who computes the smallest share of its time."""
+    """The rank with the longest compute in a step, and the one with the smallest compute share."""
     measured = [one for one in able if one.devices]
     if not measured:
         return []
@@ -144,7 +143,7 @@ def _meets_most(one: Candidate, most: int, ranks: int) -> list[int]:
 
 
 def _spread(ranks: Sequence[int], count: int) -> list[int]:
-    """So many ranks from the first to the last, evenly.
+    """``count`` ranks from the first to the last, evenly.
 
     >>> _spread(range(100), 3)
     [0, 50, 99]

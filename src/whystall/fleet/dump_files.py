@@ -60,7 +60,7 @@ def read_dumps(paths: Sequence[Path]) -> tuple[list[RankDump], list[str]]:
 
 
 def rank_of(name: str) -> int | None:
-    """The rank that a file's name tells: the number after "rank", else the last number in it.
+    """The rank in a file's name: the number after "rank", else the last number in it.
 
     >>> rank_of("nccl_trace_rank_12"), rank_of("comm_lib_trace_rank_3.json"), rank_of("node2.7"), rank_of("trace")
     (12, 3, 7, None)

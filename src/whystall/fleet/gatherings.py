@@ -22,7 +22,7 @@ from whystall.fleet.summary import Candidate
 MOST_ROWS: Final = 1_500_000
 """Collectives of all ranks together that are matched: the first of each rank. They take some 600 bytes each."""
 
-# Nobody waits long for one that comes later by so much, as a share of the transfer or in ns.
+# A rank that comes later by less than this, as a share of the transfer or in ns, delays the others hardly.
 _SLACK: Final = 0.05
 _SLACK_NS: Final = 5_000
 
@@ -39,7 +39,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gatherings:
-    """Of each rank the numbers of its meetings, and when it waited or came last."""
+    """The numbers of each rank's meetings, and when it waited or came last."""
 
     ranks: list[int]
     numbers: list[NDArray[np.int64]]
@@ -56,7 +56,7 @@ class Gatherings:
         return sorted((one for one in found if one.times), key=lambda one: (-one.late_ns, one.rank))
 
     def typical_waiter(self, late: int) -> int | None:
-        """Of those that wait for a rank the one that waits as long as most; ``None`` where nobody does."""
+        """The rank with the median wait among those that wait for ``late``; ``None`` where none waits."""
         place = self.ranks.index(late)
         its = self.numbers[place][self.waits[place]["last"].to_numpy()]
         spent = [
@@ -67,7 +67,7 @@ class Gatherings:
         return sorted(spent)[(len(spent) - 1) // 2][1] if spent else None
 
     def attended(self, ranks: Collection[int]) -> dict[int, NDArray[np.int64]]:
-        """What `whystall.diagnosis.summarised.Summarised` has of these ranks, and the others say."""
+        """These ranks' collectives for `whystall.diagnosis.summarised.Summarised`, from all ranks' records."""
         parts = [
             wait.select("wait_ns", "transfer_ns", number=pl.Series(number), rank=pl.lit(rank, pl.Int64)).hstack(own)
             for rank, number, wait, own in zip(self.ranks, self.numbers, self.waits, self.wanted, strict=True)
@@ -84,7 +84,7 @@ class Gatherings:
 
 
 def gatherings(candidates: Sequence[Candidate]) -> Gatherings:
-    """Who came when, of the ranks that are there: for one that was not recorded nobody is seen to wait."""
+    """The arrivals of the recorded ranks: no rank is seen to wait for an unrecorded one."""
     most = MOST_ROWS // max(len(candidates), 1)
     ordered = sorted(candidates, key=lambda one: one.rank)
     sized = [one.summary.instances.collectives(one.rank, most) for one in ordered]
@@ -96,7 +96,7 @@ def gatherings(candidates: Sequence[Candidate]) -> Gatherings:
 
 
 def _as_it_is(collectives: Collectives) -> Attendance:
-    """What a rank attended, whatever the size of its groups: those that are there tell who is late of them."""
+    """A rank's attendance without its groups' sizes: the present ranks decide which of them is late."""
     unsized = collectives.table.with_columns(group_size=pl.lit(None, pl.Int64))
     return Collectives(collectives.rank, unsized).attendance
 
@@ -104,9 +104,9 @@ def _as_it_is(collectives: Collectives) -> Attendance:
 def all_communication(
     analyses: Sequence[TraceAnalysis], others: Sequence[Candidate]
 ) -> tuple[list[Collective], list[RankMeetings]]:
-    """The rows of all ranks by rank, and who waits for whom; ``others`` are ranks of which there are summaries.
+    """The rows of all ranks by rank, and who waits for whom; ``others`` are ranks with summaries alone.
 
-    Of more collectives than `MOST_ROWS` the first of each rank tell who waits, and the rows say nothing of it.
+    With more collectives than `MOST_ROWS` the first ones of each rank determine the waiting, and the rows omit it.
     """
     ranks = len(analyses) + len(others)
     most = MOST_ROWS // max(ranks, 1) if others else None

@@ -28,7 +28,7 @@ def point_to_point(dumps: Sequence[RankDump], world: Sequence[int], latest_ns: i
     for (rank, peer, what), entry in waiting.items():
         answered = (peer, rank, "recv" if what == "send" else "send") in waiting
         if answered and rank > peer:
-            continue  # told once, by the lower rank
+            continue  # reported once, by the lower rank
         found.append(_hang(rank, peer, entry, present, answered=answered, latest_ns=latest_ns))
     return found
 

@@ -1,4 +1,4 @@
-"""What dumps of a job that hangs say: who is at fault, in which operation, and what cannot be told."""
+"""A diagnosis of a hanging job from its dumps: the ranks at fault, the operation, and open questions."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Wait(StrEnum):
     """Why a rank's call differs from that of the others."""
 
     LEFT_OUT = "left out"
-    """What it called comes right after the others' call: it left theirs out."""
+    """Its call comes right after the others' call: it left theirs out."""
     EXTRA = "extra"
     """The others' call comes right after its own: its own is one too many."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankCall:
-    """What one rank asked for. Sizes are elements per dimension of its inputs."""
+    """One rank's call. Sizes are elements per dimension of its inputs."""
 
     rank: int
     sequence: int
@@ -61,15 +61,15 @@ class Hang:
     """The first bad sequence number, as the recorder counts, or the place in the group's order where ``by_order``."""
     by_order: bool
     operation: str
-    """What the waiting ranks (for a mismatch: most ranks) asked for."""
+    """The operation of the waiting ranks (for a mismatch: of most ranks)."""
     ranks: tuple[int, ...]
-    """Who is at fault; empty where no rank differs from the others."""
+    """The ranks at fault; empty where no rank differs from the others."""
     waiting: tuple[int, ...]
-    """Who is inside the operation and has not come out."""
+    """The ranks inside the operation."""
     call: RankCall | None
     """The operation as one of the ranks that are not at fault asked for it."""
     others: tuple[RankCall, ...]
-    """What the ranks at fault asked for there; of those that never came the last call in this group."""
+    """The calls of the ranks at fault in its place; for those that never came, their last call in this group."""
     undumped: tuple[int, ...]
     """Members without a dump."""
     late_ns: int | None = None
@@ -77,10 +77,10 @@ class Hang:
     waited_ns: int | None = None
     """The least that the first to enter has waited, up to the latest time in any dump; nanoseconds."""
     differs: str | None = None
-    """What differs in a mismatch: "operation", "size" or "type"."""
+    """The difference in a mismatch: "operation", "size" or "type"."""
     shift: Wait | None = None
     could_be: str | None = None
-    """What the dumps do not tell it from."""
+    """Another explanation that the dumps allow."""
     because: int | None = None
     """The place in the list of the hang that this one follows from: the ranks at fault wait there."""
 
@@ -98,6 +98,6 @@ class Hangs:
     unfinished: int
     """Operations that had not ended on some rank."""
     notes: tuple[str, ...]
-    """What could not be compared, and which files were left out."""
+    """Comparisons that were not possible, and files that were left out."""
     blank: tuple[int, ...] = ()
     """Ranks whose dump holds nothing, since their recorder was off."""

@@ -1,6 +1,6 @@
-"""Why a job hangs, from the dumps of its flight recorders alone: in each group the first operation that does not end.
+"""The reason why a job hangs, from its flight recorders' dumps: each group's first operation that does not end.
 
-What the dumps cannot show is not guessed: a rank without a dump is named as such, an operation that the ring has
+Facts missing in the dumps are not guessed: a rank without a dump is named as such, an operation that the ring has
 dropped is not compared.
 """
 
@@ -90,7 +90,7 @@ def _most_common(there: dict[int, Call]) -> int:
 def _hang(
     group: GroupCalls, number: int, there: dict[int, Call], usual: int, present: Sequence[int], latest_ns: int
 ) -> Hang:
-    """What every kind of hang tells."""
+    """The fields that every kind of hang has."""
     waiting = tuple(rank for rank, call in there.items() if not call.finished)
     entered = [call.first.created_ns for rank, call in there.items() if rank in waiting and call.first.created_ns]
     return Hang(
@@ -113,7 +113,7 @@ def _hang(
 def _mismatch(
     group: GroupCalls, number: int, there: dict[int, Call], usual: int, present: Sequence[int], latest_ns: int
 ) -> Hang:
-    """Ranks asked for different things: those in the minority are at fault; where there is none, nobody is."""
+    """Ranks called different operations: the minority is at fault; without a minority no rank is."""
     hang = _hang(group, number, there, usual, present, latest_ns)
     differing = tuple(rank for rank, call in there.items() if call.differs(there[usual]) is not None)
     shifts = {rank: _shift(group, number, rank, usual) for rank in differing}
@@ -183,7 +183,7 @@ def _one_ahead_from(group: GroupCalls, rank: int, usual: int, end: int) -> int |
 
 
 def _entered_by_all(group: GroupCalls, hang: Hang, there: dict[int, Call]) -> Hang:
-    """All ranks are in: some late, some not out again, or nobody differs."""
+    """All ranks are in: some late, some not out again, or no rank differs."""
     begun = tuple(rank for rank, call in there.items() if call.finished or call.first.state == "started")
     not_begun = tuple(rank for rank in there if rank not in begun)
     late_ns = _lateness(group, hang.sequence, there)
@@ -201,10 +201,10 @@ def _entered_by_all(group: GroupCalls, hang: Hang, there: dict[int, Call]) -> Ha
 
 
 def _lateness(group: GroupCalls, number: int, there: dict[int, Call]) -> dict[int, int]:
-    """By how much each rank came later than the first, beyond what it usually does; nanoseconds.
+    """The delay of each rank after the first, beyond its usual delay; nanoseconds.
 
-    What is usual, in the operations before, holds the differences of the hosts' clocks. A rank counts as late only
-    where that is far beyond what ranks of this group usually differ by.
+    The usual delay, from the operations before, includes the offsets of the hosts' clocks. A rank counts as late only
+    if it is far beyond the usual differences between ranks of this group.
     """
     history = list(_relative(group, number, tuple(there)))
     now = _after_first({rank: call.first.created_ns for rank, call in there.items()})

@@ -1,4 +1,4 @@
-"""From what the user names to the files to summarise, wherever they lie, in an order that does not depend on theirs."""
+"""Turns the user's inputs into the files to summarise, from any location, in an order independent of theirs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whystall.trace.recordings import trace_files
 from whystall.trace.together import each_once, whole_of
 
 FEW_RANKS: Final = 16
-"""Up to so many ranks are analysed all together, each in full."""
+"""Up to this many ranks are analysed all together, each in full."""
 # Recordings pack 10 to 60 times; of one that says nothing of its size this is taken.
 _USUAL_PACKING: Final = 16
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -106,7 +106,7 @@ def _local(whole: Whole, stated: Stated | None) -> RecordedFile:
             if packed:
                 file.seek(-4, 2)
             told = int.from_bytes(file.read(4), "little") if packed else 0
-    except OSError:  # whoever reads it says why it cannot be read
+    except OSError:  # reading the file reports why it fails
         return msgspec.structs.replace(_file(str(path.absolute()), 0, "", packed=False), stated=stated)
     mark = " ".join(f"{one.st_size}/{one.st_mtime_ns}/{one.st_ctime_ns}/{one.st_ino}" for one in status)
     size = sum(one.st_size for one in status)

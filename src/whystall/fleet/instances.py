@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from whystall.analysis.communication import Collectives
 
 MOST_INSTANCES: Final = 60_000
-"""What is kept of one rank, from the beginning: the others' first ones are their counterparts."""
+"""Number of instances to keep for a rank, from the beginning: the others' first ones are their counterparts."""
 KEY_COLUMNS: Final = {
     "collective": pl.String,
     "group": pl.String,
@@ -103,7 +103,7 @@ def _packed(values: NDArray[Any]) -> bytes:
 
 
 def _unpacked(packed: bytes, count: int) -> NDArray[np.int64]:
-    """The integers; never more than ``count`` of them, whatever the bytes hold. Raises ``ValueError`` for fewer."""
+    """The integers; at most ``count`` of them, for any bytes. Raises ``ValueError`` for fewer."""
     planes = zlib.decompressobj().decompress(packed, 8 * count) if count else b""
     if len(planes) != 8 * count:
         raise ValueError("a summary's columns are shorter than it says")

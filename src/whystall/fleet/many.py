@@ -42,7 +42,7 @@ class Fleet:
 
     @cached_property
     def gatherings(self) -> Gatherings:
-        """Who came when to which collective."""
+        """Each rank's arrival at each collective."""
         return gatherings(self.candidates)
 
     def chosen(self) -> list[Chosen]:
@@ -78,9 +78,8 @@ def summarise_all(
 ) -> Fleet:
     """The job that the files are recordings of: every file summarised by the engine, each rank once.
 
-    Of a rank with several ``windows`` these are read once more and summarised as one recording: how far each has to
-    move is known when those of all ranks are. ``cache`` is whystall's cache folder, where finished summaries are kept;
-    ``None``: nowhere.
+    Several ``windows`` of a rank are read once more and summarised as one recording: the offset of each is known only
+    with those of all ranks. ``cache`` is whystall's cache folder, where finished summaries are kept; ``None``: nowhere.
     """
     with tempfile.TemporaryDirectory(prefix="whystall-", ignore_cleanup_errors=True) as scratch:
         run = _Run(manner, engine, cache, scratch, progress)
@@ -104,9 +103,9 @@ def summarise_all(
 
 
 def _that_fit(ranks: Sequence[Sequence[Found]]) -> tuple[list[list[Found]], list[str]]:
-    """So many of the latest windows of each rank that those of any rank fit in memory; on what is left out a sentence.
+    """The latest windows of each rank that fit in memory together for any rank; a sentence on those left out.
 
-    As many of all ranks, since what one did in a window is beside what the others did in it.
+    The number is the same for all ranks, since windows are compared between ranks.
     """
     most, free = max(map(len, ranks), default=0), free_bytes()
     count = most
@@ -119,7 +118,7 @@ def _that_fit(ranks: Sequence[Sequence[Found]]) -> tuple[list[list[Found]], list
 
 
 def _windows(ranks: Sequence[Sequence[Found]]) -> list[list[Window]]:
-    """Where the windows of each rank are, and by how much they move so that no time is left that nobody recorded."""
+    """The windows of each rank, and the shift of each that removes unrecorded time between them."""
     moved = moved_by([[one.facts for one, _ in own] for own in ranks])
     return [
         [Window(file, one.place, by) for (one, file), by in zip(own, moves, strict=True)]
@@ -140,7 +139,7 @@ class _Run:
     whole: int = field(default=0, init=False)
 
     def outcomes(self, wanted: Sequence[RecordedFile] | Sequence[list[Window]]) -> list[Outcome]:
-        """What comes of each file, or of the windows of each rank."""
+        """The outcome of each file, or of the windows of each rank."""
         if not wanted:  # an engine may take seconds to start
             return []
         cache = str(self.cache) if self.cache is not None else None

@@ -32,7 +32,7 @@ _GATHER, _SCATTER = "params-all-gather", "grads-reduce-scatter"
 
 
 class Task(NamedTuple):
-    """What takes time: an operation of a worker; a transfer is one of the worker that receives it."""
+    """A task with a duration: an operation of a worker; a transfer belongs to the worker that receives it."""
 
     dp_rank: int
     stage: int

@@ -29,7 +29,7 @@ _KEY: Final = ("dp_rank", "stage", "optype", "seq_id", "mc", "mb_id", "gmc")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Operation:
-    """One operation of one worker, as every step has it. What does not apply to its kind is -1."""
+    """One operation of one worker, as every step has it. A field that does not apply to its kind is -1."""
 
     dp_rank: int
     stage: int
@@ -61,7 +61,7 @@ def read_operation_log(path: Path) -> list[Steps]:
     table = _read(path)
     found: dict[tuple[Operation, ...], list[tuple[int, pl.DataFrame]]] = {}
     for (step,), rows in sorted(table.partition_by("step", as_dict=True).items()):
-        # Of a send and a receive that start together (one call makes both) the kind decides, so that steps agree.
+        # For a send and a receive that start together (one call makes both) the kind decides, so that steps agree.
         ordered = rows.sort("dp_rank", "stage", "start_ts", "optype", "seq_id", "mc", "mb_id")
         operations = tuple(Operation(*row) for row in ordered.select(_KEY).iter_rows())
         if len(set(operations)) != len(operations):

@@ -43,11 +43,11 @@ class _NoClasses(pickle.Unpickler):
     """An unpickler to which no name means anything: the second lock behind the check of every instruction."""
 
     def find_class(self, module: str, name: str, /) -> NoReturn:
-        """Raises, whatever is asked for."""
+        """Raises for any name."""
         raise pickle.UnpicklingError(f"{module}.{name} is asked for")
 
     def persistent_load(self, pid: Any, /) -> NoReturn:
-        """Raises, whatever is asked for."""
+        """Raises for any object."""
         raise pickle.UnpicklingError(f"the object {pid!r} is asked for")
 
 
@@ -67,7 +67,7 @@ def loads(data: bytes) -> Any:
     copyreg.clear_extension_cache()  # what is in it would come past find_class
     try:
         return _NoClasses(io.BytesIO(data)).load()
-    # Whatever a damaged stack of values leads to: an index, a key that is a list, a number out of range.
+    # Errors of a damaged stack of values: an index, a key that is a list, a number out of range.
     except (pickle.UnpicklingError, ValueError, TypeError, LookupError, EOFError, AttributeError) as error:
         raise InputError(f"the pickle is damaged: {error}") from error
     except (MemoryError, RecursionError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""From what the user names to what is diagnosed: few ranks are read together, of many a few in depth."""
+"""Turns the user's inputs into ranks to diagnose: a few ranks are read together; of many, a few in depth."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Ranks:
     failures: list[str]
     notes: list[str]
     attended: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
-    """What `whystall.diagnosis.summarised.Summarised` has of the ranks that are diagnosed."""
+    """The collectives of the diagnosed ranks for `whystall.diagnosis.summarised.Summarised`."""
 
 
 def read_ranks(

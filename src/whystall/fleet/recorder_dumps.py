@@ -62,13 +62,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What one rank's recorder held."""
+    """The content of one rank's recorder."""
 
     version: str
     entries: tuple[Entry, ...]
     """In the order in which they were asked for."""
     members: Mapping[str, tuple[int, ...]]
-    """The ranks of each process group by its name, as far as the dump tells."""
+    """The ranks of each process group by its name, as far as the dump lists them."""
     skipped: int
     """Entries that could not be read."""
 
@@ -180,7 +180,7 @@ def _types(value: object) -> tuple[str, ...]:
 
 
 def _place(value: object) -> Frame | None:
-    """Whose line asked for it: frames come innermost first."""
+    """The user's frame of the call, else another one: frames come innermost first."""
     best: Frame | None = None
     for one in islice(value, _MOST_FRAMES) if isinstance(value, list | tuple) else ():
         if not isinstance(one, dict):

@@ -1,7 +1,7 @@
-"""Recordings at addresses of fsspec (``s3://``, ``gs://``, ``http://`` …): listed here, fetched by whoever reads one.
+"""Recordings at addresses of fsspec (``s3://``, ``gs://``, ``http://`` …): listed here, fetched by their reader.
 
-A file is fetched in pieces to a temporary one that is gone as soon as it was read: of a thousand files there are never
-more on this machine than are in work. Nothing is asked of any address that the user did not give.
+A file is fetched in pieces to a temporary one that is deleted as soon as it was read: this machine never holds more of
+a thousand files than are in work. Only addresses that the user gave are contacted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HTTP_NOT_FOUND: Final = 404
 _PIECE_BYTES: Final = 8 << 20
 _KEPT_FREE_BYTES: Final = 256 << 20
 _PREFIX: Final = "whystall-"
-# What tells one content of an address from another, as the file systems of fsspec call it.
+# Fields of fsspec's file systems that change with the content of an address.
 _MARKS: Final = (
     "ETag",
     "etag",
@@ -43,7 +43,7 @@ _MARKS: Final = (
 
 
 class RemoteFile(msgspec.Struct, frozen=True):
-    """A file at an address, its size where the server tells it, and what changes when its content does (or nothing)."""
+    """A file at an address, its size where the server states it, and a mark that changes with its content."""
 
     address: str
     bytes: int | None
@@ -149,7 +149,7 @@ def _system(address: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _sentences(address: str) -> Iterator[None]:
-    """Whatever fails between here and a server ends as one sentence."""
+    """Turns any failure between here and a server into one sentence."""
     where = shown(address)
     try:
         yield
@@ -169,6 +169,6 @@ def _sentences(address: str) -> Iterator[None]:
 
 
 def _said(error: BaseException, where: str) -> str:
-    """What an error says, without the secrets that an address in it may hold."""
+    """An error's message, without the secrets that an address in it may hold."""
     said = _WRITTEN.sub(where, next(iter(str(error).splitlines()), ""))[:_LONGEST]
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -1,4 +1,4 @@
-"""From what the user names to what each process did in its role: by traces, by marks in traces, or by samples."""
+"""Turns the user's inputs into each process's activity in its role: by traces, by marks in traces, or by samples."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from whystall.vocabulary.roles import Phase, phase_named
 
 OTHER: Final = "other"
 """The role of what a process does outside of the phases that it marks."""
-# Of phases in each other the inner one counts: weights are brought over within a rollout, and not the other way about.
+# The inner one of nested phases counts: a weight transfer within a rollout is a transfer, and not vice versa.
 _INNERMOST_FIRST: Final[tuple[Phase, ...]] = ("sync", "scoring", "reward", "rollout", "training")
 _STEP: Final = "steps of samples"
 
 
 class Source(NamedTuple):
-    """What the user names: a path, and the role of its processes; ``None``: the marks in its traces tell."""
+    """An input of the user: a path, and the role of its processes; ``None``: the marks in its traces give it."""
 
     role: str | None
     path: str
@@ -50,8 +50,8 @@ class Found(NamedTuple):
 def read_roles(sources: Sequence[Source], *, cache: bool = True) -> Found:
     """The ledger over the roles of some recordings.
 
-    Traces say to the nanosecond when a process works, samples of watched runs step by step: these are taken where
-    traces were not recorded at the same time. Raises ``InputError`` where neither tells.
+    Traces show to the nanosecond when a process works, samples of watched runs step by step: samples apply where traces
+    were not recorded at the same time. Raises ``InputError`` where neither shows it.
     """
     notes: list[str] = []
     traced: list[Doing] = []
@@ -139,7 +139,7 @@ def _in_state(timeline: Timeline, counted: np.ndarray) -> Stretches:
 
 
 def _by_phase(trace: Trace, whole: Doing) -> Iterator[Doing]:
-    """What a process did in each of the phases that it marks, and outside of them."""
+    """The activity of a process in each of the phases that it marks, and outside of them."""
     names = trace.annotations["name"].cast(pl.String)
     known = {name: phase_named(name) for name in names.unique().to_list()}
     phases = names.replace_strict(known, return_dtype=pl.String)
@@ -171,9 +171,9 @@ def _stretches(table: pl.DataFrame) -> Stretches:
 
 
 def _of_samples(role: str, samples: RunSamples) -> Doing:
-    """What a watched process did, step by step: its passes are taken to be the end of a step, which waits before them.
+    """A watched process's activity, step by step: its passes are placed at the end of a step, which waits before them.
 
-    Where no passes were heard, so is the time that the process was on a core.
+    If no passes were observed, the time that the process was on a core is placed there.
     """
     steps = samples.steps
     columns = {name: steps[name].fill_null(0).to_numpy() for name in steps.columns}

@@ -1,4 +1,4 @@
-"""What stragglers cost a job: its step times as they would be without them, by simulation on an operation log.
+"""The cost of stragglers in a job: its step times without them, by simulation on an operation log.
 
 Definitions are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25). Without
 stragglers every computation takes the mean of its kind over workers and steps, and every transfer the median of its
@@ -69,7 +69,7 @@ class Slowdowns:
 
 
 def slowdowns(path: str | Path) -> Slowdowns:
-    """What stragglers cost the job of an operation log (Parquet). Raises ``InputError`` where it is no such log."""
+    """The cost of stragglers from an operation log (Parquet). Raises ``InputError`` where it is no such log."""
     graphs: list[Graph] = []
     left_out: list[int] = []
     failures: list[InputError] = []
@@ -146,7 +146,7 @@ class _Simulation:
 
 
 def _ideal_durations(graphs: Sequence[Graph]) -> dict[str, float]:
-    """What each kind of task takes without stragglers; seconds."""
+    """The duration of each kind of task without stragglers; seconds."""
     by_kind: dict[str, list[NDArray[np.float64]]] = {}
     for graph in graphs:
         for task, durations in zip(graph.tasks, graph.durations_s, strict=True):

@@ -58,9 +58,9 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What to summarise: each recording in a file, or the windows of one rank as one recording.
+    """The recordings to summarise: each recording in a file, or the windows of one rank as one recording.
 
-    Without a ``cache`` folder nothing is kept. ``scratch`` is where what is fetched goes.
+    Without a ``cache`` folder nothing is kept. ``scratch`` is the folder for fetched files.
     """
 
     of: RecordedFile | list[Window]
@@ -75,7 +75,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a task: a summary for each recording, and sentences on what could not be read."""
+    """The outcome of a task: a summary for each recording, and sentences on unreadable ones."""
 
     summaries: list[RankSummary] = []
     failures: list[str] = []

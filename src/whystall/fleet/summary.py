@@ -1,4 +1,4 @@
-"""What of one rank travels: enough to choose whom to look at, and to show all; never the trace itself."""
+"""The summary of one rank that travels: enough to choose ranks for analysis, and to show all; never the trace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_SENTENCES: Final = 16
 class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One recording in short. Times are nanoseconds as in reports; ``name`` in ``facts`` is the file's base name.
 
-    ``place`` says which of several recordings in the file it is. Of long lists a bounded part is kept: `MOST_STEPS`
+    ``place`` is its number among several recordings in the file. A bounded part of long lists is kept: `MOST_STEPS`
     steps from the middle of each device, its largest rows of communication.
     """
 

@@ -1,6 +1,6 @@
-"""Summaries that are finished, kept in whystall's cache folder: a run that broke off goes on where it was.
+"""Finished summaries, kept in whystall's cache folder: a run that broke off resumes.
 
-An entry is one file, whole or not there. What does not fit (another version, another content's, another
+An entry is one file, whole or not there. An entry that does not fit (another version, another content's, another
 user's, a link, damaged) is ignored, and nothing in it is executed.
 """
 
@@ -41,7 +41,7 @@ class SummaryCache:
         return digest.hexdigest()
 
     def read(self, key: str) -> bytes | None:
-        """What is kept under ``key``; ``None`` when there is nothing to trust."""
+        """The entry under ``key``; ``None`` when there is none to trust."""
         path = self._folder / f"{key}{_SUFFIX}"
         try:
             if foreign(self._folder.parent) is not None or not is_ours(self._folder) or not is_ours(path):

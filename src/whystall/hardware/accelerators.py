@@ -1,9 +1,9 @@
-"""What an accelerator can do at best, by the device name that a trace or a driver gives.
+"""Peaks of accelerators, by the device name that a trace or a driver gives.
 
-``accelerators.csv`` holds one row per model with the source of its numbers. A cell that no source could fill is
-``None``: a peak that is not known is never guessed, and a name that no row knows finds nothing. ``capability`` is what
-CUDA and ROCm call a device's (CUDA's list of compute capabilities; of AMD's the version of the instruction set, gfx942
-as 9.4). Where the name does not tell, ``recognition.py`` goes by it.
+``accelerators.csv`` holds one row per model with the source of its numbers. A cell without a source is ``None``: an
+unknown peak is never guessed, and an unknown name finds nothing. ``capability`` is that of CUDA and ROCm (CUDA's list
+of compute capabilities; for AMD the version of the instruction set, gfx942 as 9.4). ``recognition.py`` uses it where
+the name is not enough.
 """
 
 from __future__ import annotations

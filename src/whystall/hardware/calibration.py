@@ -1,8 +1,8 @@
-"""What ``whystall probe`` measured on a device, kept in the user's cache folder, and how it fills gaps of the table.
+"""Measurements of ``whystall probe`` on a device, kept in the user's cache folder, and their use for gaps of the table.
 
-A measurement is of one device model on one machine. It never replaces a peak that the table knows: it stands in where
-the table has none, and what it stood in for is named wherever the number is used. A file that cannot be read, or that
-another version wrote, is ignored with a sentence.
+A measurement is of one device model on one machine. It never replaces a peak of the table: it stands in where the table
+has none, and is named wherever the number is used. A file that cannot be read, or that another version wrote, is
+ignored with a sentence.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """What ranks of one machine reached between them, on the bus: the largest message of a collective."""
+    """The rate between ranks of one machine, on the bus: the largest message of a collective."""
 
     collective: str
     ranks: int
@@ -153,10 +153,10 @@ def _file_name(calibration: Calibration) -> str:
 
 
 def calibrated(name: str, row: Accelerator | None, calibrations: Iterable[Calibration]) -> Accelerator | None:
-    """The table's ``row`` for the device called ``name`` with its gaps filled by what was measured, which it then says.
+    """The table's ``row`` for the device called ``name`` with its gaps filled by measurements, which it then names.
 
-    Without a row everything is what was measured. Of several measurements the latest counts. A measured rate is what a
-    matrix product reached, not what the device could at best.
+    Without a row everything is measured. The latest of several measurements counts. A measured rate is that of a matrix
+    product, not the device's limit.
     """
     own = [one for one in calibrations if one.device == name and one.kind == "gpu"]
     if not own or PARTITION.search(name):

@@ -1,4 +1,4 @@
-"""What this machine has for capturing and analysing; asked without importing torch and without touching a device."""
+"""This machine's support for capturing and analysing, checked without importing torch or touching a device."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
 
 
 def ask_torch() -> Check:
-    """What torch itself says, from a process of its own, so that its crash is not ours."""
+    """The answer of torch itself, from a process of its own, so that its crash is not ours."""
     name = "torch, asked"
     try:
         answer = subprocess.run(  # noqa: S603 - our own interpreter and program

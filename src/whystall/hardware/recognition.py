@@ -1,8 +1,8 @@
-"""Which accelerator a device is, by all that it tells: its name, else its capability, units and memory.
+"""Identifies an accelerator by its name, else by its capability, units and memory.
 
-A driver may call one part by many names ("Tesla V100-DGXS-32GB", "NVIDIA A100-PG509-200"), by one that is of a whole
-family ("AMD Radeon Graphics") or by none. What it is able to do does not hang on that: it has its capability, its
-number of units and its memory in common with parts that the table knows, or it is another part.
+A driver may have many names for one part ("Tesla V100-DGXS-32GB", "NVIDIA A100-PG509-200"), the name of a whole family
+("AMD Radeon Graphics") or none. Its performance does not depend on the name: it shares its capability, its number of
+units and its memory with parts in the table, or it is another part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from whystall.hardware.accelerators import PARTITION, Accelerator, find, table
 # Memory that a driver shows over the size on the label, in GiB: what ECC and the firmware keep is missing from it.
 _LEAST_SHOWN: Final = 0.9
 _MOST_SHOWN: Final = 1.02
-# Parts that are told apart by nothing else agree in a number if it differs by no more: clocks of boards and coolers.
+# Parts that nothing else separates agree in a number if it differs by at most this: clocks of boards and coolers.
 _ALIKE: Final = 0.15
 # NVIDIA's GeForce parts do matrix products with single-precision accumulation at half the rate of others (whitepapers
 # of GA102 and Ada: RTX 4090 165.2 and 330.3 TFLOP/s).
@@ -34,7 +34,7 @@ _RATES: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a device tells of itself besides its name; ``None`` where it does not."""
+    """A device's traits besides its name; ``None`` for unknown ones."""
 
     capability: tuple[int, int] | None = None
     units: int | None = None
@@ -46,12 +46,12 @@ class Traits:
 
 
 def recognise(name: str | None, traits: Traits) -> Accelerator | None:
-    """The row of a device's name; where no row knows it, what all parts agree on that have the device's traits.
+    """The row of a device's name; for an unknown name, the common values of all parts with the device's traits.
 
-    Of numbers that these parts have nearly in common the highest counts, so that a rating is at least what it says. A
-    row that the number of units contradicts is another part, or the device is a partition of it. The peaks of a part
-    that no row is like follow from its architecture and its number of units, at the clock of a part that is listed;
-    its bandwidth stays unknown.
+    If these parts nearly agree in a number the highest counts, so that a rating is at least the stated one. A row that
+    the number of units contradicts is another part, or the device is a partition of it. The peaks of a part without a
+    matching row follow from its architecture and its number of units, at the clock of a part that is listed; its
+    bandwidth stays unknown.
 
     >>> recognise("NVIDIA A100-PG509-200", Traits(capability=(8, 0), units=108, memory_bytes=42_297_524_224)).name
     'A100 SXM 40GB or A100 PCIe 40GB'
@@ -99,7 +99,7 @@ def _agreed(rows: Sequence[Accelerator], name: str | None, traits: Traits) -> Ac
 
 
 def _derived(name: str | None, traits: Traits) -> Accelerator | None:
-    """What a named part of an architecture computes if each unit does what a listed part's unit does at its clock."""
+    """The peaks of a named part if each unit does the work of a listed part's unit, at that part's clock."""
     if name is None or traits.units is None:
         return None
     rows = [row for row in table() if row.capability == traits.capability and row.compute_units and row.fp32_tflops]

@@ -31,7 +31,7 @@ def log_run(told: Told, where: str | None) -> tuple[str, str]:
     try:
         Path(where).mkdir(parents=True, exist_ok=True)
         if online:
-            wandb.Api()  # who has not logged in is told so here, and not asked for a key
+            wandb.Api()  # fails here without a login, instead of asking for a key
         with wandb.init(settings=_settings(told.run, where, online=online)) as run:
             _log(told, run)
             folder, address = Path(run.dir).parent, run.url if online else None
@@ -42,7 +42,7 @@ def log_run(told: Told, where: str | None) -> tuple[str, str]:
 
 
 def _settings(name: str, where: str, *, online: bool) -> Any:
-    """Those of a run that tells nothing of the machine, of the user, nor of the folder that it is made in."""
+    """Settings of a run without data on the machine, the user, or the folder that it is made in."""
     from wandb import Settings  # noqa: PLC0415 - likewise
 
     return Settings(

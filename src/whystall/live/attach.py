@@ -27,16 +27,16 @@ _FEW_STACKS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """What was seen, and what tells the text of a line in it."""
+    """An observation, and the text of its lines of code."""
 
     seen: Observation
     line_of: LineOf
 
 
 def attach(pid: int, seconds: float, *, program: str | None) -> Attached:
-    """What a process and those below it do for so long; without ``program`` (py-spy) no stacks.
+    """Observes a process and its descendants for ``seconds``; without ``program`` (py-spy) without stacks.
 
-    Raises `InputError` where there is no such process, or where it may not be looked at.
+    Raises `InputError` where there is no such process, or where observing it is not allowed.
     """
     names = _Names(pid)
     if program is None:
@@ -87,7 +87,7 @@ def _cores(pid: int) -> int:
 
 
 class _Names:
-    """Files as they are told: below the process's folder from there, the user's others by their names alone."""
+    """Displayed names of files: relative to the process's folder if below it, else the name alone."""
 
     def __init__(self, pid: int) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What a thread is at, by its stack: a class of cause, or a kind of work, for each look at it."""
+"""The kind of a thread's activity in each sample of its stack: a class of cause, or a kind of work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORK: Final = (
     Kind("optimizer", "updates its parameters", ""),
     Kind("operator", "is inside an operator or a library's native code", ""),
 )
-"""What a job is for."""
+"""Kinds of useful work."""
 
 LOSSES: Final = (
     Kind(
@@ -88,11 +88,11 @@ LOSSES: Final = (
     Kind("start", "imports its modules", "attach again once it makes steps", None),
     Kind("waits", "waits in its own code", "look at what it waits for there", None),
 )
-"""What keeps a job from its work."""
+"""Kinds of lost time."""
 
 KINDS: Final = {kind.id: kind for kind in (*WORK, *LOSSES)}
 
-# Where a frame's file and function tell what all above it is for; the innermost that does decides.
+# Patterns of frames' files and functions that give the kind of all frames above them; the innermost match decides.
 _TELLS: Final = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
@@ -116,7 +116,7 @@ _IN_TORCH: Final = re.compile(r"[/\\]torch[/\\]")
 _COLLECTS: Final = re.compile(r"\bgc\.collect\(")
 _DDP: Final = re.compile(r"torch/(nn/parallel/distributed|distributed/)")
 UNDECIDED: Final = "own"
-"""Code of the user's, or what it calls: Python, an operator or a wait, which only a look at the lock tells."""
+"""The user's own code, or a call in it: Python, an operator or a wait, which only a sample of the lock separates."""
 
 
 def kind_of(stack: Stack, line_of: LineOf) -> str:

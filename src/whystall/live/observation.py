@@ -1,4 +1,4 @@
-"""What was seen of a running process from outside, as plain numbers and stacks."""
+"""Observations of a running process from outside, as plain numbers and stacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ThreadUse:
     late: float
     """Ready, and waiting for a core; ``nan`` where the kernel does not count it."""
     on_disk: float
-    """Of the looks at it: in a sleep that nothing interrupts, which is waiting for storage."""
+    """Share of the samples in an uninterruptible sleep, which is waiting for storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Observation:
     cores: int
     processes: Mapping[int, ProcessUse]
     training: int
-    """The thread that trains, as far as stacks tell."""
+    """The thread that trains, judging by stacks."""
     ticks: Sequence[Stack]
     """That thread's stacks, at equal distances."""
     looks: Sequence[Look]

@@ -1,10 +1,10 @@
-"""A window that torch's own profiler records on demand, of a process that nobody started through whystall.
+"""A window that torch's own profiler records on demand, for a process that was not started by whystall.
 
 A job that was started with ``KINETO_USE_DAEMON=1`` asks a local datagram socket, dynolog's, every few seconds whether
-something is to be recorded. We are that socket for as long as it takes to answer one process: nothing is loaded into it
-and no port is opened. Who asks is known from the kernel, not from what it says.
+to record something. We are that socket for as long as it takes to answer one process: nothing is loaded into it and no
+port is opened. The kernel identifies the sender, not its message.
 
-A message is a header (how long the content is, and its type) and the content: ``ctxt`` introduces a process, ``req``
+A message is a header (the length of the content, and its type) and the content: ``ctxt`` introduces a process, ``req``
 asks for a configuration, of events, activities or both, which is lines of ``KEY=VALUE``. Source: dynolog's ipcfabric
 and libkineto's IpcFabricConfigClient; tried with torch 2.13 on a CPU.
 """
@@ -43,7 +43,7 @@ _PROC: Final = Path("/proc")
 
 
 def settings_of(pid: int, proc: Path = _PROC) -> dict[str, str]:
-    """What the environment of a process says of the daemon, and nothing else of it. Raises `InputError`."""
+    """The daemon's variables in a process's environment, and no others. Raises `InputError`."""
     try:
         data = (proc / str(pid) / "environ").read_bytes()
     except OSError as error:
@@ -118,7 +118,7 @@ def _endpoint(folder: str | None) -> Iterator[socket.socket]:
 
 
 class _Answers:
-    """What is answered to who asks: the process gets its configuration, others get none."""
+    """The answers to requests: the process gets its configuration, others get none."""
 
     def __init__(self, pid: int, config: bytes, lasts_s: float) -> None:
         self._pid, self._config, self._lasts_s = pid, config, lasts_s

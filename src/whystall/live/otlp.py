@@ -27,9 +27,10 @@ _FAILED: Final = (OSError, http.client.HTTPException, ValueError)
 
 
 class Collector:
-    """A collector at ``otlp://HOST[:PORT][/PATH]``: takes one request at a time, and is asked again each time.
+    """A collector at ``otlp://HOST[:PORT][/PATH]``: takes one request at a time, and is tried again each time.
 
-    What goes wrong is given to ``note``, once until something went right. Raises `UsageError` for what is no address.
+    ``note`` receives the first error, and the next one only after a success. Raises `UsageError` for an invalid
+    address.
     """
 
     def __init__(self, address: str, note: Callable[[str], object], *, timeout_s: float = TIMEOUT_S) -> None:
@@ -116,7 +117,7 @@ class _Attempt:
 
 
 def _refused(status: int, body: bytes) -> str | None:
-    """What an answer says that was not taken; ``None`` where all was."""
+    """The error in an answer; ``None`` where all was accepted."""
     try:
         said: Any = parse_json(body)
     except ValueError:

@@ -59,7 +59,7 @@ def require(pid: int, proc: Path = _PROC) -> None:
 def watch(
     pid: int, seconds: float, *, proc: Path = _PROC, ended: Callable[[], bool] | None = None
 ) -> Mapping[int, ProcessUse]:
-    """What a process and all below it did for so long, or until ``ended`` says so. Raises `InputError` without it."""
+    """Resource use of a process and its descendants for ``seconds``, or until ``ended``. Raises `InputError`."""
     require(pid, proc)
     begin = time.monotonic()
     seen: dict[int, _Process] = {}
@@ -147,7 +147,7 @@ def _files(folder: Path) -> tuple[int, int]:
 
 
 def _stat(folder: Path) -> list[str] | None:
-    """What stands behind the name, which may hold anything; ``None`` for what is gone."""
+    """The fields after the name, which may contain any character; ``None`` for a process that has gone."""
     _, closed, told = _read(folder / "stat").rpartition(") ")
     return told.split() if closed else None
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 _FEWEST: Final = 4
 _LEAST_TICKS: Final = 2.0
 _MOST_SPREAD: Final = 0.2
-"""Of the distances between begins, their median deviation from the median as a share of it."""
+"""Largest relative median deviation of the distances between begins."""
 
 
 def step_seconds(kinds: Sequence[str], per_second: float) -> float | None:

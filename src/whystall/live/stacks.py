@@ -104,7 +104,7 @@ def looks(program: str, pid: int, ended: Callable[[], bool]) -> Iterator[list[di
 
 
 def look_of(threads: list[dict[str, Any]], training: int) -> Look | None:
-    """What a look says of the training thread; ``None`` where it was not there."""
+    """A sample of the training thread; ``None`` where it was not there."""
     own = next((one for one in threads if one.get("os_thread_id") == training), None)
     if own is None:
         return None

@@ -1,4 +1,4 @@
-"""What `whystall attach` says: what cannot be seen from outside and how it can; then the verdict and what shows it."""
+"""The text of `whystall attach`: invisible facts and how to see them; then the verdict and its evidence."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _shares(shares: dict[str, float]) -> str:
 
 
 def _without_stacks(seen: Observation) -> str:
-    """What threads alone tell."""
+    """The sentence on threads alone."""
     thread = seen.job.thread(seen.training)
     below = sum(one.cores for pid, one in seen.processes.items() if pid != seen.pid)
     if thread is None:

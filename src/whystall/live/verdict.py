@@ -11,12 +11,12 @@ from whystall.live.kinds import KINDS, LOSSES, UNDECIDED, WORK, Kind, LineOf, is
 from whystall.live.observation import Look, Observation, Stack
 from whystall.vocabulary.frames import Frame
 
-# What takes less is not what a job waits for: told as work.
+# A smaller share is no wait of the job: it counts as work.
 LEAST_SHARE: Final = 0.15
 # Fewer looks than this say nothing of a kind.
 _FEWEST_LOOKS: Final = 4
 _MOST: Final = 0.5
-# So much of the looks another thread must hold the lock, while it is on a core.
+# Minimum share of the samples in which another thread holds the lock, while it is on a core.
 _HELD: Final = 0.3
 _ON_DISK: Final = 0.25
 _BUSY: Final = 0.5
@@ -55,7 +55,7 @@ class Verdict:
 
 
 def verdict_of(seen: Observation, line_of: LineOf) -> Verdict:
-    """What the job's training thread spends its time on. ``line_of`` tells the text of a line where it can be read."""
+    """The main use of the training thread's time. ``line_of`` returns the text of a line where it can be read."""
     kinds = [kind_of(stack, line_of) for stack in seen.ticks]
     decided = _Decided(seen, line_of)
     kinds = [decided.kind(kind) for kind in kinds]
@@ -73,7 +73,7 @@ def verdict_of(seen: Observation, line_of: LineOf) -> Verdict:
 
 
 class _Decided:
-    """What a stack alone does not decide: by who held the lock, and whether the thread ran, in looks at both."""
+    """Decides stacks that are ambiguous alone: by the lock's holder, and by the thread's state, in samples of both."""
 
     def __init__(self, seen: Observation, line_of: LineOf) -> None:
         self._seen = seen
@@ -106,12 +106,12 @@ class _Decided:
         return len(looks) >= _FEWEST_LOOKS and _share(looks, lambda look: not look.ran) >= _MOST
 
     def _own(self) -> str:
-        """What the user's own code is at: with the lock it is Python, without it an operator that it called."""
+        """The kind of the user's own code: with the lock it is Python, without it an operator that it called."""
         if self._waits(UNDECIDED):
             return "waits"
         looks, own = self._of.get(UNDECIDED, []), self._seen.training
         if len(looks) < _FEWEST_LOOKS and self._seen.looks:
-            return "operator"  # so few looks found it there that nobody can say that it is Python
+            return "operator"  # too few samples found it there to conclude that it is Python
         return "python" if not looks or _share(looks, lambda look: look.holder == own) >= _MOST else "operator"
 
 
@@ -149,7 +149,7 @@ def _at(found: Sequence[Place]) -> str:
 def _work(
     seen: Observation, kinds: Sequence[str], shares: dict[str, float], line_of: LineOf
 ) -> tuple[str, float, tuple[Place, ...]]:
-    """What a job that computes is said to do."""
+    """The sentence on a job that computes."""
     training = seen.job.thread(seen.training)
     busy = training.on_core if training else 0.0
     backward = shares.get("backward", 0.0)

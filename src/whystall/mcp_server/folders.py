@@ -1,4 +1,4 @@
-"""The folders that a client may look into, and nothing beside them: whatever it asks for is resolved first."""
+"""The folders that a client may look into, and nothing beside them: every requested path is resolved first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Folders:
             if found is not None:
                 self._check_links(found)
                 return found
-        # One sentence for both, so that nobody learns what lies outside.
+        # One sentence for both, so that a client cannot learn which files lie outside.
         raise InputError(f"{_shown(path)}: no such file or folder in the folders that this server was given")
 
     def _resolved(self, path: Path) -> Path | None:

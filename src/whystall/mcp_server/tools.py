@@ -146,7 +146,7 @@ class Tools:
         return _rows_within_limit(head, "findings", raw, arguments.limit)
 
     def explain(self, arguments: Explain) -> str:
-        """What is known of a cause, or the list of all."""
+        """The entry of a cause, or the list of all."""
         known = known_rules()
         if arguments.cause is None:
             return _json({rule.cause.id: rule.cause.title for rule in known.values()})
@@ -157,7 +157,7 @@ class Tools:
         return _json(described(known[arguments.cause]))
 
     def compare(self, arguments: Compare) -> str:
-        """What changed between two runs, in words."""
+        """The changes between two runs, in words."""
         base, candidate = self._report(arguments.base), self._report(arguments.candidate)
         names = (clean(arguments.base, 200), clean(arguments.candidate, 200))
         from whystall.diagnosis.comparison import compare_reports  # noqa: PLC0415 - only this tool needs it
@@ -199,7 +199,7 @@ class Tools:
 
     @contextmanager
     def _named_as_asked(self, path: Path) -> Iterator[None]:
-        """What cannot be read is named as the client names it, not by its place on this machine."""
+        """Names an unreadable path as the client does, not by its place on this machine."""
         try:
             yield
         except InputError as error:
@@ -221,7 +221,7 @@ def _wanted(arguments: Events, frame: pl.DataFrame) -> pl.Expr:
 
 
 def _state(path: Path) -> tuple[object, ...]:
-    """What changes when a file, or any file of a folder, does."""
+    """A state that changes with a file, or with any file of a folder."""
     files = [path] if path.is_file() else list(walk(path))
     stats = [(file, file.stat()) for file in files if file.exists()]
     return (
@@ -231,7 +231,7 @@ def _state(path: Path) -> tuple[object, ...]:
 
 
 def _kind(path: Path, readers: Sequence[Reader]) -> Literal["trace", "report"] | None:
-    """What a file is that can be asked for by itself."""
+    """The kind of a file that a client may name by itself."""
     if path.suffix == ".json" and _is_report(path):
         return "report"
     return "trace" if looks_like_trace(path, readers) else None
@@ -261,7 +261,7 @@ def _cut(text: str) -> str:
 
 
 def _rows_within_limit(head: dict[str, Any], name: str, rows: list[dict[str, Any]], limit: int) -> str:
-    """JSON of as many rows as are allowed and fit, with the number of all."""
+    """JSON of the rows that are allowed and fit, with the number of all."""
     kept = min(limit, len(rows))
     while True:
         text = _json({**head, f"{name}_in_all": len(rows), name: rows[:kept]})

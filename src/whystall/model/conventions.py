@@ -44,7 +44,7 @@ class Decoder:
 
     @property
     def expected(self) -> int:
-        """As many parameters as the closed form knows."""
+        """The number of parameters in closed form."""
         tables = (1 if self.tied else 2) * self.vocabulary * self.hidden
         return self.layers * self.layer_weights + self.norm_weights + tables
 

@@ -78,7 +78,7 @@ class FlopCounter:
         self.stop()
 
     def watch(self) -> None:
-        """Hears of modules and optimizers from now on, once however often it is called, until as many ``unwatch``."""
+        """Observes modules and optimizers from now on; repeated calls nest, and each needs its own ``unwatch``."""
         with self._lock:
             self._watching += 1
             if self._watching > 1:
@@ -97,7 +97,7 @@ class FlopCounter:
                 self._hooks.pop().remove()
 
     def start(self) -> None:
-        """Counts this thread's operators from now on, each once however often it is called, until as many ``stop``."""
+        """Counts this thread's operators once from now on; repeated calls nest, and each needs its own ``stop``."""
         depth = getattr(self._entered, "depth", 0)
         if not depth:
             self._begin()
@@ -153,7 +153,7 @@ class FlopCounter:
 
     @property
     def profile(self) -> ModelProfile:
-        """What was counted until now."""
+        """The counts until now."""
         with self._lock:
             states = list(self._states)
             lanes = [state.lane.tables() for state in states if state.lane is not None]
@@ -248,7 +248,7 @@ class _Inside(threading.local):
 
 
 class _Mode(TorchDispatchMode):
-    """Hands every operator to the counter. What ``torch.compile`` built is counted as it runs, not as it is built."""
+    """Hands every operator to the counter. ``torch.compile``'s code is counted as it runs, not as it is built."""
 
     supports_higher_order_operators = True
 

@@ -1,4 +1,4 @@
-"""What a counter keeps of calls: one entry for all that have the same operator, shapes, dtypes and scalars."""
+"""A counter's entries: one for all calls with the same operator, shapes, dtypes and scalars."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ LOOKS_THROUGH = frozenset(
 
 
 def is_weight_gradient(node: Any, ordinal: int) -> bool | None:
-    """Whether product number ``ordinal`` of ``node`` computes a weight's gradient; ``None`` where it cannot be told."""
+    """Whether product number ``ordinal`` of ``node`` computes a weight's gradient; ``None`` where it is unknown."""
     places = FACTORS.get(node.name())
     if places is None:
         return None

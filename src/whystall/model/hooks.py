@@ -1,4 +1,4 @@
-"""Being told when a module's forward begins and ends, however it ends, by the hooks that PyTorch offers for it."""
+"""Callbacks for the begin and end of a module's forward, even a failing one, through PyTorch's hooks."""
 
 from __future__ import annotations
 

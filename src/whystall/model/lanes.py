@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 class Call(Protocol):
-    """What a lane asks of a call."""
+    """The interface of a call that a lane uses."""
 
     @property
     def is_product(self) -> bool:
@@ -44,7 +44,7 @@ class ModuleSlots(dict[Any, ModuleSlot]):
 
 
 class Lane:
-    """One thread's. ``place_of`` tells where a call belongs that runs now, ``failed`` is told what went wrong."""
+    """The counts of one thread. ``place_of`` gives the place of a call that runs now, ``failed`` receives errors."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Lane:
         self._native.made_known(number, call.is_product)
 
     def tables(self) -> Mapping[Any, Mapping[Any, int]]:
-        """What was counted until now: how often each call ran, by its place's key. One thread may read at a time."""
+        """The counts until now: how often each call ran, by its place's key. One thread may read at a time."""
         for place, number, times in self._native.take():
             self._counted[self._places.by_number[place].key][self._calls[number]] += times
         return self._counted

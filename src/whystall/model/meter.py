@@ -18,7 +18,7 @@ from whystall.model.counter import FlopCounter
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a module itself did, without its children; ``seconds`` is the time of its whole forward."""
+    """The work of a module itself, without its children; ``seconds`` is the time of its whole forward."""
 
     module: nn.Module
     model_flops: int
@@ -54,7 +54,7 @@ class ForwardMeter:
             self._handles.pop().remove()
 
     def readings(self) -> list[Reading]:
-        """What every module did until now."""
+        """The work of every module until now."""
         model_flops: defaultdict[int, int] = defaultdict(int)
         all_flops: defaultdict[int, int] = defaultdict(int)
         modules = dict(self._model.named_modules(remove_duplicate=False))
@@ -138,5 +138,5 @@ def input_of_shape(model: nn.Module, shape: Sequence[int]) -> torch.Tensor:
 
 
 def call(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], *, generate: bool = False) -> Any:
-    """What the model returns, or generates."""
+    """The model's output, or its generated output."""
     return model.generate(*args, **kwargs) if generate else model(*args, **kwargs)

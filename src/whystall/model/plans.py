@@ -1,4 +1,4 @@
-"""What to do with each operator of the dispatcher, decided once: count it, take it apart, or let it pass."""
+"""Plans for the dispatcher's operators, made once each: count it, take it apart, or let it pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Action(IntEnum):
 QUESTIONS = frozenset(
     f"aten::{name}" for name in ("size", "stride", "storage_offset", "numel", "dim", "layout", "is_contiguous")
 ) | {"prim::device", "prim::layout", "aten::is_strides_like_format", "aten::is_non_overlapping_and_dense"}
-"""What a tensor without data answers by itself (torch.utils.flop_counter refuses the same)."""
+"""Queries that a tensor without data answers by itself (torch.utils.flop_counter refuses the same)."""
 
 
 @dataclass(frozen=True, slots=True)

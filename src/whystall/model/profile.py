@@ -30,12 +30,12 @@ def model_profile(
     loss: Loss | None = None,
     repeats: int = 3,
 ) -> ModelProfile:
-    """What one run of ``model(*args, **kwargs)`` costs, in all and by module, with measured times.
+    """The cost of one run of ``model(*args, **kwargs)``, in all and by module, with measured times.
 
     ``args`` may be a single tensor. With ``backward`` the gradient of ``loss(output)`` is computed too: by default of
     the output's ``loss`` if it has one, else of its first tensor that has a gradient. ``optimizer`` steps once.
-    ``repeats`` further runs are timed; with 0 nothing is. Each run gets the tensors of ``args`` and copies of what else
-    is in it, such as a cache that grows. The model, its gradients and its buffers, those of the inputs, the optimizer
+    ``repeats`` further runs are timed; with 0 nothing is. Each run gets the tensors of ``args`` and copies of its other
+    objects, such as a cache that grows. The model, its gradients and its buffers, those of the inputs, the optimizer
     and the random numbers are afterwards as they were.
 
     >>> import torch
@@ -104,7 +104,7 @@ class _Run:
             self._optimizer.step()
 
     def clear(self) -> None:
-        """Drops gradients, so that each run computes them anew."""
+        """Drops gradients, so that each run computes new ones."""
         for tensor in (*self._model.parameters(), *leaves((self.args, self.kwargs))):
             tensor.grad = None
 
@@ -118,7 +118,7 @@ class _Run:
 
 
 def differentiable(output: Any) -> torch.Tensor | None:
-    """What a backward pass starts from: the output's ``loss``, else its first tensor that has a gradient."""
+    """The start of a backward pass: the output's ``loss``, else its first tensor that has a gradient."""
     if isinstance(output, torch.Tensor):
         return output if output.requires_grad else None
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)

@@ -40,7 +40,7 @@ def unchanged(model: nn.Module, optimizer: Optimizer | None = None, inputs: Any 
 def fresh(value: Any) -> Any:
     """``value`` as a run may use it up.
 
-    What holds tensors is copied (a cache that grows), the tensors given are not.
+    Containers of tensors are copied (a cache that grows), the tensors given are not.
     """
     leaves = tree_leaves(value)
     kept = {id(one): one for one in leaves if isinstance(one, (torch.Tensor, nn.Module))}

@@ -1,4 +1,4 @@
-"""What a model costs: frozen results, free of torch, that print and serialise."""
+"""The cost of a model: frozen results, free of torch, that print and serialise."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
 class ModuleProfile(msgspec.Struct, frozen=True, kw_only=True):
     """One module by its path in the model, with everything that it contains.
 
-    ``calls`` are those of the forward pass, ``recompute_calls`` those of checkpointing. Of the backward pass's model
-    FLOPs, ``input_gradient_flops`` and ``weight_gradient_flops`` are those that could be told apart. A module that is
+    ``calls`` are those of the forward pass, ``recompute_calls`` those of checkpointing. ``input_gradient_flops`` and
+    ``weight_gradient_flops`` are the parts of the backward pass's model FLOPs whose kind is known. A module that is
     ``compiled`` as part of another has no numbers of its own: its work is counted with the module around it.
     """
 
@@ -83,10 +83,10 @@ class Uncovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run of a model cost, in all, by module and by operator.
+    """The cost of a run of a model, in all, by module and by operator.
 
-    ``modules`` come in the order of the tree; the first is the model itself. ``untimed_because`` says why there is no
-    time, ``missing`` what could not be measured.
+    ``modules`` come in the order of the tree; the first is the model itself. ``untimed_because`` is the reason why
+    there is no time, ``missing`` lists costs that could not be measured.
     """
 
     parameters: int

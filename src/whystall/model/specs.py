@@ -1,4 +1,4 @@
-"""From what a dispatcher call carries to the description that costs are computed from."""
+"""Turns a dispatcher call into the description that costs are computed from."""
 
 from __future__ import annotations
 

@@ -65,12 +65,12 @@ def load_target(
 def made_target(
     name: str, *, batch: int | None = None, device: str | None = None, input_shape: tuple[int, ...] | None = None
 ) -> Target:
-    """What the factory ``name`` makes with ``device`` as the default device, in the dtypes that it chooses.
+    """The model of the factory ``name`` with ``device`` as the default device, in the dtypes that it chooses.
 
-    A factory returns a model, or a model with its inputs: ``(model, args)``, ``(model, kwargs)`` or
-    ``(model, args, kwargs)``; arguments may also stand one by one. It gets ``batch=`` if it has such a parameter; else
-    inputs are repeated to that size. A model without inputs is given ``input_shape``, or what Transformers calls its
-    ``dummy_inputs``. Raises ``UsageError`` or ``InputError`` with what is wrong.
+    A factory returns a model, or a model with its inputs: ``(model, args)``, ``(model, kwargs)`` or ``(model, args,
+    kwargs)``; arguments may also stand one by one. It gets ``batch=`` if it has such a parameter; else inputs are
+    repeated to that size. A model without inputs gets ``input_shape``, or Transformers' ``dummy_inputs``. Raises
+    ``UsageError`` or ``InputError`` with the reason.
     """
     _check(device)
     factory = named_object(name, "factory")
@@ -91,9 +91,9 @@ def _check(device: str | None) -> None:
 
 
 def named_object(name: str, what: str) -> Any:
-    """What ``package.module:name`` or ``file.py:name`` stands for; ``what`` is what an error calls it.
+    """The object behind ``package.module:name`` or ``file.py:name``; ``what`` is its kind in error messages.
 
-    Raises ``UsageError`` or ``InputError`` with what is wrong.
+    Raises ``UsageError`` or ``InputError`` with the reason.
     """
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
@@ -151,7 +151,7 @@ def _with_inputs(made: Any, name: str, input_shape: tuple[int, ...] | None) -> T
 
 
 def _arguments(inputs: list[Any], name: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """What stands behind a model: its positional arguments, together or one by one, and then those with names."""
+    """The arguments after a model: its positional ones, together or one by one, and then those with names."""
     *positional, last = inputs
     kwargs = last if isinstance(last, Mapping) else {}
     if not isinstance(last, Mapping):

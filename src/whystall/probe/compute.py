@@ -135,7 +135,7 @@ def _product(device: ProbedDevice, precision: str, shape: Shape) -> Callable[[],
 
 
 def probe_launch(device: ProbedDevice, *, calls: int = _LAUNCHES) -> Launch:
-    """What the smallest operator costs: the host's time for each of ``calls`` in a row, and the device's on a GPU."""
+    """The cost of the smallest operator: the host's time for each of ``calls`` in a row, and the device's on a GPU."""
     torch = device.torch
     value = torch.zeros(1, device=device.device)
 

@@ -76,7 +76,7 @@ def gpus_here(devices: Path = Path("/dev")) -> int:
 
 
 def name_of(device: Any) -> str | None:
-    """What a torch device is called here; ``None`` for one that holds no data."""
+    """The reported name of a torch device; ``None`` for one that holds no data."""
     if device.type == "cpu":
         return cpu_name()
     if device.type != "cuda":
@@ -87,7 +87,7 @@ def name_of(device: Any) -> str | None:
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's model, as far as the system tells."""
+    """The processor's model, as far as the system reports it."""
     try:
         match = _CPU_MODEL.search(cpuinfo.read_text("utf-8", "replace"))
     except OSError:
@@ -96,5 +96,5 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def machine_name() -> str:
-    """A name for this machine that is the same every time and does not tell what it is called."""
+    """A name for this machine that is the same every time and does not reveal the real one."""
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12]

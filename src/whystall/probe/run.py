@@ -16,7 +16,7 @@ PROBES = ("compute", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What was measured, and what could not be."""
+    """The measurements, and the skipped ones."""
 
     calibration: Calibration
     skipped: tuple[Skipped, ...]

@@ -33,9 +33,9 @@ def build_graph(
 ) -> Graph:
     """The graph of one trace per rank. Several ranks meet in their collectives, which also align their clocks.
 
-    ``classified`` says of each trace what its device events are; without it the shipped kernel classes do.
+    ``classified`` holds the class of each trace's device events; without it the shipped kernel classes apply.
 
-    Of traces with more than ``most_events`` in all, some steps from the middle are drawn.
+    If the traces have more than ``most_events`` in all, the graph covers some steps from the middle.
     """
     windows = chosen_windows([trace for _, trace in traces], most_events)
     known = classified or [classify(trace.device_events) for _, trace in traces]
@@ -210,7 +210,7 @@ def _link_launches(
 
 
 def _link_syncs(draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane], calls: dict[int, WaitingCalls]) -> None:
-    """What follows a wait in a call waits for the last event of every stream that had ended by then."""
+    """Host work after a wait in a call depends on the last event of every stream that had ended by then."""
     for thread, waiting in calls.items():
         lane = lanes.get(thread)
         if lane is None:

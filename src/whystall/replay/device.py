@@ -16,8 +16,7 @@ from whystall.replay.graph_edges import edges_in_graphs
 from whystall.trace.columns import codes, rows_by_value
 from whystall.trace.model import Trace
 
-# What a back-to-back launch costs on the device when nothing can be measured (reference: causes.md, "kernel gap ~1
-# us").
+# Device time of a back-to-back launch when nothing can be measured (reference: causes.md, "kernel gap ~1 us").
 _DEFAULT_GAP_NS: Final = 1_000
 _NONE: Final = np.zeros(0, np.int64)
 
@@ -37,7 +36,10 @@ class StreamEvents:
     def last_before(
         self, launched_before: Times, ended_by: Times, behind: NDArray[np.int64] | int = 0
     ) -> NDArray[np.intp]:
-        """The last event launched before an instant, or so many before it, that had ended by another: a place or -1."""
+        """The last event launched before an instant that had ended by another: a place or -1.
+
+        With ``behind``, the event that many places before it.
+        """
         index = np.searchsorted(self.launched, launched_before, side="left") - behind
         index = np.minimum(index, np.searchsorted(self.reached, ended_by, side="right")) - 1
         return np.where(index >= 0, self.place[np.maximum(index, 0)], -1)
@@ -58,7 +60,7 @@ class DeviceNodes:
     exit: NDArray[np.int64]
     streams: dict[int, StreamEvents]
     gap_ns: int
-    """What lies between two queued events of a stream, typically."""
+    """Typical gap between two queued events of a stream."""
     latency_ns: int
     """From the end of a launch call to its event on an idle stream, typically (negative: it starts before)."""
 
@@ -133,7 +135,7 @@ def _typical_latency(events: DeviceEvents, streams: dict[int, StreamEvents]) -> 
 
 
 def link_stream_waits(draft: Draft, trace: Trace, drawn: DeviceNodes) -> None:
-    """What one stream waits for on another: as recorded, else as the calls and times allow."""
+    """Edges for waits of one stream on another: as recorded, else as the calls and times allow."""
     recorded = _recorded_waits(draft, trace, drawn)
     if not recorded:
         _allowed_waits(draft, trace, drawn)
@@ -216,7 +218,7 @@ def _allowed_waits(draft: Draft, trace: Trace, drawn: DeviceNodes) -> None:
             behind = np.zeros(len(kind), np.int64)
             np.maximum.at(behind, kind, stream.running_at(called, events.start[consumer]))
             latest = stream.last_before(called, events.start[consumer])
-            # What had ended when an event was launched did not hold it up.
+            # An event that had ended before a launch did not delay it.
             by_it = held[consumer] & (latest >= 0) & (events.end[latest] > events.launches.start[consumer])
             producer = stream.last_before(called, events.start[consumer], np.where(by_it, 0, behind[kind]))
             elsewhere = (producer >= 0) & (number != events.stream[consumer])

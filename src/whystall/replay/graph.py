@@ -1,8 +1,8 @@
-"""The dependency graph: tasks with durations, and what each of them waited for.
+"""The dependency graph: tasks with durations, and their dependencies.
 
 A node is a stretch of a host thread with one innermost event, or one device event. Nodes are listed so that every edge
-leads to a later one, which makes a replay a single pass. What a node waited beyond all its edges is its ``delay``: the
-replay of the unchanged graph reproduces the recording exactly, and the delays say how much of it no edge explains.
+leads to a later one, which makes a replay a single pass. A node's ``delay`` is its wait beyond all its edges: the
+replay of the unchanged graph reproduces the recording exactly, and the delays are the part that no edge explains.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Times = NDArray[np.int64]
 Nodes = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-# A launch reaches an idle device, a queued event follows the one before it, within so long: such a delay is how the
-# device works. What is longer waited for something that no edge names. (reference: traces.md, "gap < 10 us")
+# A launch reaches an idle device, and a queued event follows its predecessor, within this time: such a delay is how the
+# device works. A longer one has a cause that no edge names. (reference: traces.md, "gap < 10 us")
 LATENCY_NS: Final = 10_000
 
 
 class NodeKind(IntEnum):
-    """What a node is."""
+    """Kinds of nodes."""
 
     HOST = 0
     DEVICE = 1
@@ -98,9 +98,9 @@ class Played:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Change:
-    """What is different in a what-if: new durations, delays and lags of edges, and edges that are no more.
+    """A what-if: new durations, delays and lags of edges, and removed edges.
 
-    Two are the same only if they are one object, so that what was worked out of one can be kept by it.
+    Two are equal only if they are one object, so that results can be cached by it.
     """
 
     duration: Times | None = None
@@ -234,7 +234,7 @@ class Draft:
         self._edges.append((source[known], target[known], lags[known], kind))
 
     def first(self, nodes: NDArray[np.int64]) -> None:
-        """Of nodes that take no time at one instant these come first, whenever they were drawn."""
+        """Orders these nodes first among nodes without duration at one instant, regardless of when they were drawn."""
         self._first.append(nodes[nodes >= 0])
 
     def shorten(self, nodes: NDArray[np.int64]) -> None:

@@ -1,4 +1,4 @@
-"""What waits for what inside CUDA graphs, where a recording says so: arrows from event to event (torch 2.15).
+"""Dependencies inside CUDA graphs, where a recording has them: arrows from event to event (torch 2.15).
 
 torch draws an edge of a graph as an arrow of the kind that leads from a launch to its kernel, with a number from 2^40
 on: from the end of one device event to the beginning of another, in the lane that either is shown in

@@ -17,7 +17,7 @@ from whystall.replay.graph import Draft, EdgeKind, NodeKind, Times
 from whystall.replay.windows import Window
 
 SOFT_STATES = (HostState.NONE, HostState.PYTHON)
-"""In which a thread may wait for another one."""
+"""States in which a thread may wait for another one."""
 # Shorter stretches are the pause between two events, not a wait for another thread.
 _LEAST_WAIT_NS = 1_000
 # A thread that polls sees the end of what it waits for within so long, and does so for at least ten times as long.
@@ -59,7 +59,7 @@ class HostLane:
 
     node: NDArray[np.int64]
     exit: NDArray[np.int64]
-    """What others wait for: the node itself, or the exit of a collective."""
+    """The nodes that others depend on: the node itself, or the exit of a collective."""
     begin: Times
     end: Times
     event: NDArray[np.int64]

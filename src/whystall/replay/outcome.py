@@ -1,4 +1,4 @@
-"""What a replay says: the length of a step, the critical path, and how much of it no edge explains."""
+"""The outcome of a replay: the length of a step, the critical path, and the part that no edge explains."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def _ends_of_steps(graph: Graph, played: Played) -> NDArray[np.int64]:
 
 
 def step_lengths_ns(graph: Graph, played: Played) -> NDArray[np.int64]:
-    """How long each steady step takes, from the end of the one before it to its own.
+    """The duration of each steady step, from the end of the one before it to its own end.
 
-    Of few steps that leave nothing to a device the first is among them, from its begin.
+    In a short recording without device events the first step counts too, from its begin.
     """
     ends = np.maximum.accumulate(_ends_of_steps(graph, played))
     if len(ends) >= FEWEST_TO_DROP:
@@ -65,8 +65,8 @@ def step_lengths_ns(graph: Graph, played: Played) -> NDArray[np.int64]:
 def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
     """Begin and end of the window: from the end of the first steady step before it to the end of the last one.
 
-    Of a single step: from its begin to its end. Without steps: from the first to the last of what ran on devices, or
-    all that was recorded where nothing did.
+    A single step's window runs from its begin to its end. Without steps it spans all device events, or all events if
+    there are none.
     """
     ends = _ends_of_steps(graph, played)
     if len(ends) > 1:
@@ -83,9 +83,9 @@ def window_ns(graph: Graph, played: Played) -> tuple[int, int]:
 
 
 def _begin_of_step(graph: Graph, played: Played) -> int:
-    """When the only step began: with its first device event, as its ledger does; on a CPU at its mark.
+    """The begin of the only step: its first device event, as in its ledger; on a CPU its mark.
 
-    What the host did before that may have been hidden behind the step before, which was not recorded.
+    Earlier host work may have been hidden behind the step before, which was not recorded.
     """
     own = graph.step_nodes[graph.kind[graph.step_nodes] == NodeKind.DEVICE]
     return int(played.start[own].min() if len(own) else played.start[graph.opening].min())
@@ -198,7 +198,7 @@ def _part(kind: int, state: int) -> str:
 
 
 def fidelity(graph: Graph, played: Played, path: NDArray[np.int64]) -> Fidelity:
-    """What of the critical path is waiting that no edge explains."""
+    """The step's length and the waiting on the critical path that no edge explains."""
     waiting = graph.delay[path]
     # A node without any edge starts when it started: of what came before it nothing is known.
     rooted = played.decided_by[path] < 0

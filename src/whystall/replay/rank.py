@@ -43,7 +43,7 @@ class DrawnRank:
 
 
 def drawn_rank(number: int, trace: Trace, class_of: NDArray[np.uint8], window: Window | None) -> DrawnRank:
-    """What drawing needs of a rank's trace; ``class_of`` says of each device event what it is."""
+    """A rank's trace, prepared for drawing; ``class_of`` is the class of each device event."""
     on_device = not trace.device_events.is_empty()
     host = host_events(trace, collectives=not on_device)
     found = devices_of(trace, class_of)

@@ -27,8 +27,8 @@ class Member:
 def meet(draft: Draft, members: Sequence[Member]) -> int:
     """Joins the collectives that all ranks of the run recorded; returns how many were joined.
 
-    A rank's own part ends when it has arrived; the transfer, from the last arrival to the first end, is a node of its
-    own that every rank waits for. What a rank then still takes to leave is another one, of that rank.
+    A rank's own part ends at its arrival; the transfer, from the last arrival to the first end, is a node of its own
+    that every rank waits for. The time that a rank then still takes to leave is another node, of that rank.
     """
     tables = [
         pl.DataFrame(
@@ -65,7 +65,7 @@ def meet(draft: Draft, members: Sequence[Member]) -> int:
     draft.edges(body, node, EdgeKind.RENDEZVOUS)
     draft.edges(node, leaves, EdgeKind.RENDEZVOUS)
     _leave_later(draft, parts)
-    # What begins at the very instant at which a transfer ended may have waited for it.
+    # An event that begins at the very instant at which a transfer ended may have waited for it.
     lasting = (shared["ended"] > shared["arrived"]).to_numpy()
     draft.first(leaves[np.isin(node, transfer[lasting])])
     return len(shared)

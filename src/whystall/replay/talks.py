@@ -1,7 +1,7 @@
-"""Collectives that threads of a library carry out on the host: what they begin after, and when others saw them end.
+"""Collectives that library threads carry out on the host: the calls that enqueue them, and when others saw them end.
 
-The threads of gloo take what torch's operators (`c10d::`) enqueue. They tell of an end after they have woken who waits
-for it: on a busy machine the waiting thread runs on before the recorded end.
+The threads of gloo take work that torch's operators (`c10d::`) enqueue. They report an end after they have woken the
+waiting thread: on a busy machine that thread runs on before the recorded end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from whystall.trace.model import Trace
 # waited several times as long.
 _TOLD_LATE_NS: Final = 3_000_000
 _WAITED: Final = 5
-# On cores that are all taken it is told of later still: that is its end where no other collective ended with the wait.
+# If all cores are taken the report comes later still: it counts as the end if no other collective ended with the wait.
 _TOLD_LATEST_NS: Final = 15_000_000
 # A thread that is woken for a collective takes at most so long to get a core.
 _WOKEN_NS: Final = 2_000_000
@@ -76,7 +76,7 @@ def link_enqueued(draft: Draft, trace: Trace, host: HostEvents, lanes: Mapping[i
 
 
 def _enqueued_by(called: Times, begun: Times) -> NDArray[np.int64]:
-    """Which call each collective was enqueued by: those of as many calls in their order, else the last one before."""
+    """The call that enqueued each collective: by position if there is one call for each, else the last one before."""
     if len(called) == len(begun) and (called <= begun).all():
         return np.arange(len(begun))
     return np.searchsorted(called, begun, side="right").astype(np.int64) - 1

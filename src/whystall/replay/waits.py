@@ -23,15 +23,15 @@ _LEAST_QUEUE: Final = 256
 _AS_LONG: Final = 0.98
 # That is a limit only if launches keep coming while the queue stays so long: fewer may be where the lead ended.
 _FEWEST_AT_LIMIT: Final = 32
-# Few long ones tell as much, however long the queue was (events take room as well): each took as long as what a
-# device was at then (a collective), and returned as that ended.
+# A few long ones suffice, however long the queue was (events take room as well): each took as long as the device's
+# event of that time (a collective), and returned as that ended.
 _FEWEST_LONG: Final = 4
 _TIMES_LONG: Final = 100
 _MOST_ENDED: Final = 2
 # A launch that found room takes so long, where a recording shows none that did.
 _USUAL_LAUNCH_NS: Final = 5_000
 _TIMES_USUAL: Final = 2
-# What a call does before it waits for the copy it started, at most.
+# Longest time that a call spends before it waits for the copy it started.
 _CALL_NS: Final = 5_000
 # A graph's launch that got room still has all of it to hand over: on an H200 it returned 11 to 18 us after an event.
 _GRAPH_NS: Final = 25_000
@@ -93,7 +93,7 @@ _Blocked = tuple[NDArray[Any], Times, Times, bool]
 def _blocked_copies(
     rank: DrawnRank, nodes: DeviceNodes, launch: NDArray[np.int32], start: Times, end: Times
 ) -> _Blocked:
-    """Calls that return after their own copy has ended waited for it, whatever their name."""
+    """Calls that return after their own copy has ended waited for it, under any name."""
     is_copy = matching(rank.trace.device_events["kind"], lambda kind: kind == "memcpy")[nodes.events.row]
     copies = np.flatnonzero((launch >= 0) & is_copy)
     own = launch[copies]

@@ -1,4 +1,4 @@
-"""Which part of a large recording is replayed: as many whole steps from its middle as a replay should hold."""
+"""The part of a large recording to replay: whole steps from its middle, up to a limit of events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whystall.trace.model import Trace
 Window = tuple[int, int]
 """From an instant to another, in nanoseconds on the trace's clock."""
 
-# Every what-if plays the whole graph: so many events are tens of steps, and take some 10 ms each time.
+# Every what-if plays the whole graph: this many events are tens of steps, and take some 10 ms each time.
 MOST_EVENTS: Final = 400_000
 _FEWEST_STEPS: Final = 4
 

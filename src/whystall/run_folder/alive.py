@@ -29,15 +29,15 @@ class Process(msgspec.Struct, frozen=True):
 
 
 def this_process() -> Process | None:
-    """The calling process; ``None`` where the kernel does not tell."""
+    """The calling process; ``None`` where the kernel does not report it."""
     place, began = _place(), began_ticks(os.getpid())
     return Process(place, os.getpid(), began) if place is not None and began is not None else None
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether a run has ended: its launcher said so, or it and all ranks that are known are gone from this machine.
+    """Whether a run has ended: its launcher wrote so, or it and all known ranks are gone from this machine.
 
-    Of processes on another machine, and of a run that names none, nothing is known: it has not ended.
+    A run on another machine, and a run that names no process, counts as not ended: its state is unknown.
     """
     run = read_document(folder / RUN_JSON)
     if run.get("exit_code") is not None:
@@ -87,7 +87,7 @@ def began_ticks(pid: int) -> int | None:
 
 
 def stat_fields(pid: int) -> list[str] | None:
-    """What the kernel says of a process after its name, the state letter first; ``None`` without it."""
+    """The kernel's fields of a process after its name, the state letter first; ``None`` without it."""
     try:
         text = (_PROC / str(pid) / "stat").read_text("ascii", "replace")
     except OSError:

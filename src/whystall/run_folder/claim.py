@@ -23,9 +23,9 @@ _MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """What stands in a folder where a run would write.
+    """Files in a folder where a run would write.
 
-    Files of an earlier run, and what no run of ours has put there.
+    Files of an earlier run, and files that no run of ours has put there.
     """
 
     earlier: tuple[Path, ...]
@@ -33,7 +33,7 @@ class Occupied:
 
 
 def occupied(folder: Path, since_s: float | None) -> Occupied:
-    """What stands in the way.
+    """The files in the way.
 
     Files that were written from ``since_s`` on (seconds since 1970) are of the same launch.
     """
@@ -100,7 +100,7 @@ def _named(paths: tuple[Path, ...]) -> str:
 
 
 def started_s(process: int) -> float:
-    """When a process began, in seconds since 1970; 0 where the kernel does not tell."""
+    """The start of a process, in seconds since 1970; 0 where the kernel does not report it."""
     ticks = began_ticks(process)
     try:
         booted = next(line for line in Path("/proc/stat").read_text("ascii").splitlines() if line.startswith("btime"))

@@ -12,7 +12,7 @@ from whystall.run_folder.layout import rank_files
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """What a run left behind, by rank."""
+    """The files of a run, by rank."""
 
     path: Path
     traces: list[Path] = field(default_factory=list)
@@ -27,7 +27,7 @@ def read_run_folder(path: Path) -> RunFolder:
 
 
 def overhead_sentences(folder: RunFolder) -> list[str]:
-    """What observation cost, per rank that knows."""
+    """The cost of observation, for each rank that measured it."""
     out = []
     for rank in folder.ranks:
         cost = rank.get("overhead") or {}

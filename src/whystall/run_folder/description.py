@@ -18,19 +18,21 @@ from whystall.run_folder.layout import RUN_JSON, rank_files
 
 SCHEMA: Final = "whystall.run/1"
 LEAST_ACTIVE: Final = 3
-"""So many steps a window records at least where no number was asked for, ..."""
+"""Fewest steps that a window records by default."""
 MOST_ACTIVE: Final = 8
-"""... and so many at most: of a short job enough are to be left for the samples, which are not taken meanwhile."""
+"""Most steps of one: a short job must leave enough for the samples, which are not taken meanwhile."""
 MOST_OF_ROUNDS: Final = 35
-"""So many where steps come in rounds: one that gathers what several learn from."""
+"""Most steps of one where steps come in rounds: one gathers experience that several learn from."""
 _LARGEST_BYTES: Final = 16 << 20
 MOST_SPARSE: Final = 16
 MOST_WINDOW_PLACES: Final = 100
-"""So many places of looks in recorded windows are written."""
+"""Most places of samples in recorded windows that are written."""
 RANKS_IN_WINDOWS: Final = 8
-"""Of so many ranks: what a thousand would write makes the run's description too large to be read."""
+"""Most ranks whose window places are written: those of a thousand would make the run's description too large to be
+read.
+"""
 MOST_LIMITS: Final = 8
-"""So many functions that torch's compiler gave up are written."""
+"""Most functions that torch's compiler gave up that are written."""
 _PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")
 # A launcher with options that hold no secrets, and its script.
 _LAUNCHED: Final = re.compile(
@@ -40,12 +42,12 @@ _LAUNCHED: Final = re.compile(
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
-    """What observation cost: shares of the steps' time, and the time it took to write traces.
+    """The cost of observation: shares of the steps' time, and the time it took to write traces.
 
     ``hooks_share`` is our own time on the job's thread, within steps and after them. ``threads_share`` is the time that
-    our threads computed beside it, of which the job loses what it waits for a core or for Python's lock. ``paused_ns``
-    is how long the job stood still in all, to open windows and to close and write them, and ``looked_ns`` by how much
-    longer steps took whose operators were looked at, of the ``watched_ns`` from its first step to its end.
+    our threads computed beside it; the job loses the part in which it waits for a core or for Python's lock.
+    ``paused_ns`` is the total pause of the job, to open windows and to close and write them, and ``looked_ns`` the
+    lengthening of steps whose operators were examined, both within ``watched_ns``, from its first step to its end.
     """
 
     hooks_share: float
@@ -117,7 +119,7 @@ class RepeatedModule(msgspec.Struct, frozen=True):
 
 
 class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What was computed again in the steps that were looked at: outermost calls of the same inputs and outputs."""
+    """Repeated work in the examined steps: outermost calls of the same inputs and outputs."""
 
     steps: int
     calls: int
@@ -125,9 +127,9 @@ class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
     measured_ns: int
     """The length of these steps together."""
     differentiated_ns: int = 0
-    """Of ``again_ns`` the time of calls that gradients go back through: their backward pass is done again, too."""
+    """The part of ``again_ns`` in calls that gradients go back through: their backward pass is repeated, too."""
     shared_ns: int = 0
-    """Of ``again_ns`` the share of calls that went into tokens which begin as those of the call before."""
+    """The part of ``again_ns`` in calls on tokens that begin as those of the call before."""
     kind_calls: int = 0
     """All calls of the longest module of which some came again, where a part of what is asked does so; else 0."""
     kind_ns: int = 0
@@ -181,7 +183,7 @@ class CompileLimit(msgspec.Struct, frozen=True):
 
 
 PythonTool = Literal["tracemalloc", "profiler", "tracer"]
-"""What follows all that Python does: `tracemalloc`, `sys.setprofile` (cProfile), `sys.settrace` (a debugger)."""
+"""Tools that trace Python: `tracemalloc`, `sys.setprofile` (cProfile), `sys.settrace` (a debugger)."""
 PYTHON_TOOLS: Final[tuple[PythonTool, ...]] = ("tracemalloc", "profiler", "tracer")
 
 
@@ -197,7 +199,7 @@ class WindowPlace(msgspec.Struct, frozen=True):
 
 
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank writes of itself."""
+    """One rank's description of itself."""
 
     rank: int
     pid: int
@@ -225,27 +227,27 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     padding: PaddedBatches | None = None
     """``None`` where no sequences of unequal length were seen."""
     repeated: RepeatedWork | None = None
-    """``None`` where nothing was computed again, or nobody looked."""
+    """``None`` where no work was repeated, or none was examined."""
     unread: RepeatedWork | None = None
-    """Likewise what was computed and read by nothing."""
+    """The same for results that nothing read."""
     masked: RepeatedWork | None = None
-    """Likewise what was computed for rows that a mask threw away."""
+    """The same for rows that a mask threw away."""
     partly: RepeatedWork | None = None
-    """Likewise what was computed beside the part of it that was read."""
+    """The same for results that were read only in part."""
     alike: RepeatedWork | None = None
-    """Likewise what was computed of rows that were there before within the same call."""
+    """The same for rows equal to earlier ones within the same call."""
     sparse: list[SparseMatrix] = []
-    """Of the products that were looked at, those with matrices that are nearly all zeros."""
+    """The examined products with matrices that are nearly all zeros."""
     tables: list[MadeTable] = []
     """The tables of embeddings that the job made."""
     labels: list[CountedLabels] = []
-    """Of the losses that were looked at, those that ignore some of their labels."""
+    """The examined losses that ignore some of their labels."""
     attended: list[AttendedScores] = []
-    """Of the scores of attention that were looked at, those of which a mask hides some."""
+    """The examined attention scores some of which a mask hides."""
     given_up: list[CompileLimit] = []
-    """What torch's compiler runs as it is, since it was compiled too often."""
+    """Functions that torch's compiler runs uncompiled, since it compiled them too often."""
     trial: dict[str, Any] | None = None
-    """Of a run of ``tune``: what was made with which settings, and where."""
+    """For a run of ``tune``: the settings of the trial, its batches and its place."""
     in_windows: list[WindowPlace] = []
     """Where the stepping thread was found while windows were recorded."""
 
@@ -282,7 +284,7 @@ def encode(description: RankDescription | RunDescription) -> bytes:
 
 
 def is_launched(command: str) -> bool:
-    """Whether a command is a launcher's with its script, and nothing that is nobody's business.
+    """Whether a command is a launcher's with its script, without private arguments.
 
     >>> is_launched("torchrun --nproc-per-node 2 train.py")
     True
@@ -294,9 +296,9 @@ def is_launched(command: str) -> bool:
 
 
 def command_line(folder: Path) -> str | None:
-    """The command of a run as one types it, with ``ARGS`` in place of its arguments; ``None`` where it is not known.
+    """The command of a run as one types it, with ``ARGS`` in place of its arguments; ``None`` where it is unknown.
 
-    What a run does not say of its command (options of a launcher) is not made up.
+    Parts that a run does not record (options of a launcher) are not made up.
     """
     run = read_document(folder / RUN_JSON)
     kind, command, arguments = run.get("kind"), run.get("command"), run.get("arguments")
@@ -318,7 +320,7 @@ def is_run(folder: Path) -> bool:
 
 
 def ranks_of(path: Path) -> list[dict[str, Any]]:
-    """What the ranks of a run said of themselves: as ``run.json`` joined it, or each by itself while the job runs."""
+    """The ranks' descriptions of themselves: as ``run.json`` joined them, or each by itself while the job runs."""
     joined = [rank for rank in listed(read_document(path).get("ranks")) if isinstance(rank, dict)]
     if joined or not is_run(path.parent):
         return joined

@@ -1,4 +1,4 @@
-"""What a rank said of itself in ``run.json``, checked before anything is concluded from it."""
+"""A rank's entries in ``run.json``, checked before anything is concluded from them."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ class RankFacts(msgspec.Struct, frozen=True):
 
     @property
     def samples_per_step(self) -> int | None:
-        """The samples that loaders handed out for a step; ``None`` where that is not known for sure.
+        """The samples that loaders handed out for a step; ``None`` where the number is uncertain.
 
-        Of several loaders the one that handed out most counts: others are asked now and then, to validate.
+        With several loaders the one that handed out most counts: the others serve an occasional validation.
         """
         taken = [loader for loader in self.loaders if loader.get("taken")]
         busiest = max(taken, key=lambda loader: loader["taken"] or 0, default={})

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 RUNS: Final = "whystall-runs"
 """Where runs go that are given no folder."""
 RUN_JSON: Final = "run.json"
-"""What ran, and each rank's description; its schema marks the folder as a run."""
+"""The command of the run, and each rank's description; its schema marks the folder as a run."""
 REPORT_JSON: Final = "report.json"
 REPORT_HTML: Final = "report.html"
 EXPERIMENTS_JSON: Final = "experiments.json"
@@ -22,7 +22,7 @@ TUNE_JSON: Final = "tune.json"
 TUNE_HTML: Final = "tune.html"
 TUNE_DEEPSPEED: Final = "tune-deepspeed.json"
 CAPTURE_NOW: Final = "capture-now"
-"""Touched by whoever wants a window at once."""
+"""A user touches this file to request a window at once."""
 
 SAMPLES_SUFFIX: Final = ".samples.jsonl"
 DESCRIPTION_SUFFIX: Final = ".run.json"
@@ -34,7 +34,7 @@ _NUMBER: Final = r"(0|[1-9][0-9]{0,8})"
 _OF_A_RANK: Final = re.compile(
     rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?P<flight>\.flight\.pickle)|(?P<memory>\.(?:memory|oom)\.pickle)|(?:\.window(?P<window>0|[1-9][0-9]{{0,8}}))?(?P<trace>\.trace\.json\.gz))"
 )
-# What is written beside its place and then moved there; a process that was killed leaves it.
+# Files that are written beside their place and then moved there; a process that was killed leaves them.
 _STAGED: Final = re.compile(
     rf"\.whystall-[0-9a-f]{{16}}|\.window{_NUMBER}\.begins(?:\.[0-9]+)?|\.run\.json\.[0-9]+|rank{_NUMBER}\.run\.[0-9]+|rank{_NUMBER}\.flight\.[0-9]+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.[0-9]+|\.rank{_NUMBER}\.samples\.jsonl\.[0-9]+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.[0-9]+(?:\.json)?"
 )
@@ -49,7 +49,7 @@ _ONE_OF_A_RANK: Final[tuple[Kind, ...]] = ("samples", "description", "flight", "
 
 
 class RankFile(NamedTuple):
-    """What a file of one rank is; ``window`` counts a rank's traces from 0."""
+    """The kind of a rank's file; ``window`` counts a rank's traces from 0."""
 
     rank: int
     kind: Kind
@@ -151,7 +151,7 @@ def staged_trace(name: str, pid: int) -> str:
 
 
 def rank_file(name: str) -> RankFile | None:
-    """What a file of a rank is by its name; ``None`` for every other name.
+    """The kind of a rank's file, by its name; ``None`` for every other name.
 
     >>> rank_file("rank1.window2.trace.json.gz")
     RankFile(rank=1, kind='trace', window=2)

@@ -9,9 +9,9 @@ from typing import Final
 
 SCHEMA: Final = "whystall.samples/1"
 
-# Microseconds unless a name says otherwise. What the kernel counts (cpu_us to queued_us, rss_kib) is asked every
-# ten milliseconds: of shorter steps one has it for those before. heap_kib, what the process's allocator has given
-# out, is asked more seldom.
+# Microseconds unless a name says otherwise. The kernel's counters (cpu_us to queued_us, rss_kib) are read every ten
+# milliseconds: a shorter step includes the steps since the last reading. heap_kib, the memory that the process's
+# allocator has given out, is read less often.
 STEP_COLUMNS: Final = (
     "step",
     "end_us",
@@ -69,18 +69,18 @@ PLACE: Final[Kinds] = {
 Part of the step, line, innermost function as ``module:name``, how often it was found.
 """
 ALLOCATOR: Final = ("allocated", "reserved", "peak_allocated", "inactive_split", "retries", "ooms")
-"""What a line says of torch's allocator on each device: bytes, and counts of retries and failures."""
+"""Fields of torch's allocator on each device: bytes, and counts of retries and failures."""
 
 BEFORE: Final = "(python before)"
 """In place of the innermost function: the look waited for the lock, and Python ended just before this line."""
 ENGINE: Final = "torch.autograd.graph:_engine_run_backward"
 """The innermost function of a thread that is in its backward pass (torch 2.2 and later)."""
 CALLED: Final = "(a call)"
-"""In place of the innermost function: nobody held the lock, so that the line was in a call that needs none."""
+"""In place of the innermost function: no thread held the lock, so that the line was in a call that needs none."""
 
 
 MOST_US: Final = 1 << 50
-"""What a step's numbers stay below: as nanoseconds, added to a time, they fit 64 bits."""
+"""Upper limit of a step's numbers: as nanoseconds, added to a time, they fit 64 bits."""
 MOST_UNIX_NS: Final = 1 << 62
 MOST_RANK: Final = 1 << 31
 

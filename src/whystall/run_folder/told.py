@@ -1,4 +1,4 @@
-"""What a run's ``run.json`` says that its report should: how the job ended, what recording cost, why there is none."""
+"""Facts in a run's ``run.json`` for its report: how the job ended, the cost of recording, why there is none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORTH_TELLING_NS: Final = 100_000_000
 # A job is steady at the earliest when its first step has ended, another has paid for late starts, and four agree; at
 # the latest after some twelve (`capture/windows.py`).
 _EARLIEST: Final = 6
-# Of steps of a second and more two that agree are enough.
+# Two equal steps are enough if they take a second or more.
 _EARLIEST_LONG: Final = 4
 _LONG_STEP_NS: Final = 1_000_000_000
 _LATEST: Final = 14
@@ -44,7 +44,7 @@ def _end(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _first_failure(ranks: list[dict[str, Any]]) -> str | None:
-    """What ended the rank that failed first: the others lost it, and failed for that."""
+    """The failure of the rank that failed first: the others lost it, and failed for that reason."""
     failed = [rank for rank in ranks if isinstance(rank.get("ended_by"), str)]
     if not failed:
         return None
@@ -98,7 +98,7 @@ def _pauses(ranks: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _notes(ranks: list[dict[str, Any]]) -> Iterator[str]:
-    """What ranks noted, each once."""
+    """The ranks' notes, each once."""
     notes = [note for rank in ranks for note in listed(rank.get("notes")) if isinstance(note, str)]
     for note in list(dict.fromkeys(notes))[:_MOST]:
         yield note[:1].upper() + note[1:]

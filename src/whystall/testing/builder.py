@@ -173,7 +173,7 @@ class TraceBuilder:
         return self
 
     def counter(self, name: str, value: float, *, at: int, device: int = 0) -> Self:
-        """What a device's counter says from then on, as torch writes it."""
+        """A device counter's value from ``at`` on, as torch writes it."""
         self.events.append(
             {
                 "ph": "C",

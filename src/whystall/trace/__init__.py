@@ -1,1 +1,1 @@
-"""What was recorded: readers, the linked tables of a `Trace`, and its cache."""
+"""Recordings: readers, the linked tables of a `Trace`, and its cache."""

@@ -1,4 +1,4 @@
-"""From what a reader hands over to a `Trace`: completed, linked, nested, cut into steps. The same for every format."""
+"""Turns a reader's output into a `Trace`: completed, linked, nested, cut into steps. The same for every format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REQUIRED_TYPES: Final[dict[str, Any]] = {
 }
 MOST_COUNTERS: Final = 1 << 12
 _NO_THREAD: Final = -1
-_LARGEST_VALUE: Final = 1e24  # what is shown has as many digits at most
+_LARGEST_VALUE: Final = 1e24  # limits the digits shown
 _NO_PLACE: Final = -1
 
 
@@ -113,7 +113,7 @@ def _completed(table: str, given: pl.DataFrame | None, quarantined: list[Quarant
 
 @functools.cache
 def _without_rows(table: str) -> pl.DataFrame:
-    """A table that a format does not record: most recordings lack several, and each would be made anew."""
+    """A shared empty table for a format that lacks it: most recordings lack several, and building each costs time."""
     schema = {column: _REQUIRED_TYPES.get(column, pl.Enum([])) for column in REQUIRED[table]}
     frame = _typed(table, pl.DataFrame(schema=schema))
     return _placed(frame) if table == "device_events" else frame

@@ -48,9 +48,9 @@ def batched_messages(records: pl.DataFrame, tables: dict[str, pl.DataFrame]) -> 
 
 
 def _launches(events: pl.DataFrame, calls: pl.DataFrame, records: pl.DataFrame) -> dict[Any, pl.DataFrame]:
-    """By thread the launches in order: of which kernel each is, and whether that is one of messages without a record.
+    """The launches by thread, in order, each with its kernel and whether that kernel carries messages without a record.
 
-    What a graph launches was posted when the graph was made.
+    A graph's launches are excluded: its messages were posted when the graph was captured.
     """
     recorded = records.select("source", "row").unique()
     of_kernel = recorded.filter(pl.col("source") == "device").select(kernel="row", of_kernel=pl.lit(value=True))

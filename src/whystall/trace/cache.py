@@ -1,8 +1,8 @@
 """A cache of parsed traces: Arrow IPC files, keyed by the file's content, the reader and this schema's version.
 
-An entry is a folder that appears whole or not at all. What is there and does not fit (another version, another
-content's, another user's, a link, damaged) is ignored. Nothing in it is executed. A cache that cannot be written
-costs a sentence, never the result.
+An entry is a folder that appears whole or not at all. An entry that does not fit (another version, another content,
+another user's, a link, damaged) is ignored. Nothing in it is executed. A cache that cannot be written adds a warning
+and never changes the result.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ENTRY: Final = re.compile(r"[0-9a-f]{40}")  # the folder holds what others keep
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not a table."""
+    """The part of an entry that is not a table."""
 
     schema_version: int
     key: str
@@ -82,7 +82,7 @@ class TraceCache:
     def key(self, path: Path, reader: Reader) -> str | None:
         """The entry's name: a digest of the file's bytes and of their reader, or ``None`` when they cannot be read.
 
-        Of a recording that is several files, those of all.
+        A recording in several files is digested over all of them.
         """
         try:
             digest = hashlib.sha256()
@@ -178,7 +178,7 @@ def _put(staging: Path, folder: Path) -> None:
 
 
 def _read_entry(folder: Path) -> _Entry | None:
-    """What the entry says of itself, if this version wrote it and every file is as it was written."""
+    """The entry's description, if this version wrote it and no file has changed since."""
     if not all(is_own_file(folder / name) for name in ("trace.json", *(f"{table}.arrow" for table in _FILES))):
         return None
     body = unsealed(content(folder / "trace.json"))
@@ -192,12 +192,12 @@ def _read_entry(folder: Path) -> _Entry | None:
 
 
 def sealed(body: bytes) -> bytes:
-    """What is kept, with a digest behind it that says whether it is as it was written."""
+    """The content followed by its digest, which detects damage."""
     return body + _digest(body)
 
 
 def unsealed(text: bytes) -> bytes | None:
-    """What was sealed; ``None`` where it is not as it was written."""
+    """The content of a sealed text; ``None`` where the digest does not match."""
     body, digest = text[:-_DIGEST_BYTES], text[-_DIGEST_BYTES:]
     return body if _digest(body) == digest else None
 

@@ -15,9 +15,9 @@ from whystall.trace.columns import matching
 from whystall.trace.metadata import ProcessGroup
 
 HOST_LIBRARY: Final = re.compile(r"^(gloo|mpi|ucc|xccl|nccl):")
-"""What torch names the events by in which a library carries out a collective on the host."""
+"""Names that torch gives to events in which a library carries out a collective on the host."""
 ENQUEUES: Final = "c10d::"
-"""With what the names of torch's operators begin that hand a collective to a library's thread."""
+"""Prefix of torch's operators that hand a collective to a library's thread."""
 _COLUMNS: Final = (
     "collective",
     "dtype",
@@ -37,10 +37,11 @@ _OF_TENSORS: Final = ("input_dims", "input_types")
 
 
 def collective_table(tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGroup] = ()) -> pl.DataFrame:
-    """All events that carry a collective's name, and takes those columns out of their tables, in place.
+    """All events that carry a collective's name; takes those columns out of their tables, in place.
 
-    Of collectives on the host that carry none, the name, the tensors and (of a job with a single one) the group tell.
-    Of a message ``peers`` are the other ranks, where they are known: `between_peers` makes of them whom it is between.
+    A collective on the host without a record gets its fields from its name, its tensors and, if the job has only one
+    group, from that group. ``peers`` of a message are the other ranks, where known: `between_peers` adds the rank
+    itself.
     """
     tables["annotations"] = _of_libraries(tables["annotations"], groups)
     found = []

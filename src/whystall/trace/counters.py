@@ -1,4 +1,4 @@
-"""What readers share that read counters of devices."""
+"""Shared code of readers that read device counters."""
 
 from __future__ import annotations
 

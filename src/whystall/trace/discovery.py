@@ -20,9 +20,9 @@ PathLike = str | Path
 
 RANKS_JSON: Final = "ranks.json"
 """The list of ranks that may lie in a folder of recordings (`whystall.trace.manifest`)."""
-# What lies beside traces: whystall itself writes all but the first.
+# Files that lie beside traces: whystall writes all but the first.
 _NOT_TRACES: Final = (RANKS_JSON, REPORT_JSON, RUN_JSON, EXPERIMENTS_JSON)
-# What jax.profiler.start_trace writes, for each host, and what else with it.
+# Files that jax.profiler.start_trace writes for each host.
 _PROFILE: Final = ".xplane.pb"
 _PICTURE: Final = ".trace.json.gz"
 _PERFETTO_PICTURE: Final = "perfetto_trace.json.gz"

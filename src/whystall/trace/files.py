@@ -54,7 +54,7 @@ NO_LIMITS: Final = Limits(raw_bytes=1 << 62, unpacked_times=1 << 31, events=1 <<
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The beginning of a file: its first bytes, unpacked where it is gzip. Who must look further opens ``path``."""
+    """The beginning of a file: its first bytes, unpacked where it is gzip. To read further, open ``path``."""
 
     path: Path
     content: bytes
@@ -99,7 +99,7 @@ def is_gzip(file: BinaryIO) -> bool:
 
 
 def most_parts(path: Path, limits: Limits, most: int) -> int:
-    """How many events a file that is read at once may hold: ``most``, or fewer where its size tells.
+    """The largest number of events that a file read at once may hold: ``most``, or fewer for a small file.
 
     However well a recording packs, an event takes more than two bytes of the file.
     """
@@ -168,10 +168,10 @@ def _gunzip(pieces: Iterator[bytes], warnings: list[str]) -> Iterator[bytes]:
 
 
 def _salvaged(file: BinaryIO, skip: int) -> Iterator[bytes]:
-    """What a damaged stream holds between its first ``skip`` bytes and the damage.
+    """The readable content of a damaged stream after its first ``skip`` bytes and before the damage.
 
-    A decompressor that finds damage withholds what it made in the same call: here it is asked for a little
-    at a time. It is the standard library's, since its calls can be bounded so.
+    A decompressor that finds damage discards the output of that call, so each call asks for little output. The standard
+    library's decompressor can bound the output of a call.
     """
     file.seek(0)
     inflater = zlib.decompressobj(_GZIP_WINDOW)

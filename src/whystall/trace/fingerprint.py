@@ -1,4 +1,4 @@
-"""A digest of the recordings in a folder, made of their content: it stays the same whatever their times are."""
+"""A digest of the content of the recordings in a folder; their file times do not change it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fingerprint(folder: Path, readers: Sequence[Reader] | None = None) -> str | 
 def digest_of(path: Path) -> bytes:
     """The SHA-256 of a file's content. Raises `OSError` where it cannot be read.
 
-    It is computed once while the file is unchanged: its number, size, and time of change, which nobody sets.
+    It is computed once for each state of the file: its inode, size, and change time, which programs cannot set.
     """
     return _digest(path, _state(path))
 

@@ -20,14 +20,14 @@ _MOST_AT_ONCE: Final = 64 << 20
 _FIRST_STEPS: Final = 5
 """The first steps load, compile and allocate: they are no pace."""
 _KEPT: Final = 8192
-"""So many of the first and of the latest steps are kept: some seconds of steps of a millisecond."""
+"""Number of first and of latest steps to keep: some seconds of steps of a millisecond."""
 _KEPT_TICKS: Final = 256
 _BLOCK_US: Final = 5_000_000
 _IN_A_ROW: Final = 4
 _FEWEST_IN_BLOCK: Final = 8
 _FEWEST_BLOCKS: Final = 6
 _QUARTILES_APART: Final = 1.349
-"""Of normal values, in standard deviations."""
+"""Interquartile range of a normal distribution, in standard deviations."""
 _PART: Final = re.compile(r"^(input|forward|backward|optimizer|save|gc)_us$")
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in which steps are counted."""
@@ -96,7 +96,7 @@ class Followed:
             self._ticks.append((unix_ns(at), ticks[0], ticks[1]))
 
     def latest_ticks(self, lasting_s: float) -> list[tuple[int, int, int]]:
-        """What was kept of the latest seconds: when (ns since 1970), busy ticks, and those that were the job's."""
+        """Machine ticks of the latest seconds: time (ns since 1970), busy ticks, and the job's own ticks."""
         last = self._ticks[-1][0] if self._ticks else 0
         return [one for one in self._ticks if one[0] >= last - lasting_s * 1e9]
 
@@ -156,11 +156,11 @@ class Followed:
         return float(middle), float((high - low) / _QUARTILES_APART / max(middle, 1.0))
 
     def first(self, lasting_s: float, fewest: int) -> Parts:
-        """The first steady steps that together took so long, and so many at least, in nanoseconds by part."""
+        """The first steady steps that together took ``lasting_s``, at least ``fewest``, in nanoseconds by part."""
         return self._parts(self._first[: _count(self._first, lasting_s, fewest)])
 
     def latest(self, lasting_s: float, fewest: int) -> Parts:
-        """The latest steps that together took so long, and so many at least, in nanoseconds by part."""
+        """The latest steps that together took ``lasting_s``, at least ``fewest``, in nanoseconds by part."""
         rows = list(self._latest)
         return self._parts(rows[-_count(rows[::-1], lasting_s, fewest) :])
 
@@ -171,6 +171,6 @@ class Followed:
 
 
 def _count(rows: list[list[int]], lasting_s: float, fewest: int) -> int:
-    """How many rows, from the first on, are steps that took so long together; so many at least."""
+    """How many of the first rows together took ``lasting_s``; at least ``fewest``."""
     ends = np.cumsum([row[0] for row in rows])
     return max(int(np.searchsorted(ends, lasting_s * 1e6)) + 1, fewest)

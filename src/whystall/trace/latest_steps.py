@@ -24,7 +24,7 @@ class LatestSteps:
 
 
 def latest_steps(path: Path) -> LatestSteps | None:
-    """What the last 32 KiB of ``path`` say; ``None`` where no step has ended or the file cannot be read."""
+    """The steps in the last 32 KiB of ``path``; ``None`` where no step has ended or the file cannot be read."""
     try:
         with reading.opened(path) as file:
             head = _decoded(file.readline(_HEAD_BYTES))

@@ -14,7 +14,7 @@ from whystall.trace.columns import matching
 from whystall.trace.lookup import first_row_after, first_row_of, last_row_before
 
 HOST_TABLES: Final = ("operators", "annotations", "python_functions", "runtime_calls")
-# Of events with the same start and end, which is outside.
+# For events with the same start and end: the lower rank is outside.
 _RANKS: Final = {"python_functions": 0, "annotations": 1, "operators": 2, "runtime_calls": 3}
 _MODULE_PREFIX: Final = "nn.Module: "
 _AUTOGRAD_FLOWS: Final = ("fwdbwd", "forward_backward")

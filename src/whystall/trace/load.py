@@ -69,7 +69,7 @@ def load_traces(
 
 
 def _read(whole: Whole, reader: Reader, limits: Limits, progress: Progress | None) -> list[Trace]:
-    """What a reader makes of a file, linked; whatever goes wrong in a reader ends as a sentence."""
+    """A reader's output for a file, linked; any failure of the reader becomes an error message."""
     path, name, room = whole.files[0], whole.name, Room(whole.name)
     try:
         size = sum(file.stat().st_size for file in whole.files)

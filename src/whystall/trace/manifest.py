@@ -1,7 +1,7 @@
-"""``ranks.json``: which recording is of which rank, where recordings and their names do not say so, or say it wrongly.
+"""``ranks.json``: maps recordings to ranks, where recordings and their names lack the rank, or state it wrongly.
 
-Somebody else wrote it. It is small, its fields have types, and it names files below its own folder alone: none that it
-names is opened for being named, it is only told of those that were found.
+The file comes from outside and is not trusted. It is small, its fields have types, and it names files below its own
+folder alone. A name in it opens no file: it only labels recordings that were found otherwise.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stated(msgspec.Struct, frozen=True, order=True):
-    """What a manifest says of a recording: its rank, of how many, and the number of its host.
+    """A manifest's entry for a recording: its rank, the world size, and the number of its host.
 
-    Hosts are numbered by their lowest ranks: what they are called goes no further.
+    Hosts are numbered by their lowest ranks: their names are not kept.
     """
 
     rank: int
@@ -66,12 +66,12 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What all manifests at hand say, by the place of a recording (`place_of`; of one at an address that, as shown)."""
+    """The entries of all manifests at hand, by a recording's place (`place_of`; for an address, as shown)."""
 
     stated: Mapping[str, Stated]
 
     def of(self, places: Iterable[str]) -> Stated | None:
-        """What is said of the recording that is in files at these places."""
+        """The entry for the recording that is in files at these places."""
         return next((self.stated[place] for place in places if place in self.stated), None)
 
     def missing(self, places: Collection[str]) -> list[str]:
@@ -91,7 +91,7 @@ def place_of(path: Path) -> str:
 
 
 def read_manifest(sources: Iterable[object]) -> Manifest:
-    """What the manifests among paths, folders and patterns say. Raises `InputError` where one cannot be read."""
+    """The manifests among paths, folders and patterns. Raises `InputError` where one cannot be read."""
     return manifest_of(local_documents(sources))
 
 
@@ -106,9 +106,9 @@ def local_documents(sources: Iterable[object]) -> list[Document]:
 
 
 def manifest_of(documents: Iterable[Document]) -> Manifest:
-    """What the manifests say together.
+    """Several manifests as one.
 
-    Raises `InputError` for one that does not hold what it should, and where two things are said of one recording.
+    Raises `InputError` for one that does not hold what it should, and where two entries for one recording differ.
     """
     found: dict[str, tuple[int, int | None, str | None]] = {}
     for document in documents:

@@ -1,4 +1,4 @@
-"""What a trace says of itself: devices, ranks, process groups, and what the profiler recorded."""
+"""A trace's metadata: devices, ranks, process groups, and the profiler's settings."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """The metadata that analyses may use: an allow-list, since traces carry names and secrets as well."""
 
     framework: str | None = "pytorch"
-    """What the job ran on; a reader whose format does not tell says ``None``."""
+    """The job's framework; ``None`` where the format does not state it."""
     devices: tuple[DeviceProperties, ...] = ()
     rank: int | None = None
     world_size: int | None = None
     backend: str | None = None
     host: int | None = None
-    """The number of its host, where a manifest of ranks tells (`whystall.trace.manifest`); no recording does."""
+    """The number of its host, from a manifest of ranks (`whystall.trace.manifest`); no recording has it."""
     groups: tuple[ProcessGroup, ...] = ()
     base_time_ns: int | None = None
     whole_steps: int | None = None
@@ -62,7 +62,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
         return same.pop() if len(same) == 1 else None
 
     def device_properties(self, device: int) -> DeviceProperties | None:
-        """What is listed of the device with this id, or of any where all that are listed are of one part."""
+        """The listed properties of the device with this id; of any device where all are of one model."""
         own = next((properties for properties in self.devices if properties.id == device), None)
         if own is not None or not self.devices:
             return own

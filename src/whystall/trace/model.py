@@ -1,7 +1,7 @@
-"""The Trace: what was recorded, as typed Polars tables that refer to each other by row number.
+"""The Trace: a recording as typed Polars tables that refer to each other by row number.
 
-Times are integer nanoseconds (since 1970 where the file says so), sizes bytes. Every table is sorted by
-``ts_ns``. A link column holds the row of another table and is null where the trace does not tell.
+Times are integer nanoseconds (since 1970 where the file says so), sizes bytes. Every table is sorted by ``ts_ns``. A
+link column holds the row of another table and is null where the link is unknown.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Trace:
         name, ts_ns, duration_ns, thread
     ``collectives``
         source (device, operator, annotation), row [that table], collective?, dtype?, in_elements?,
-        out_elements?, group?, group_size?, group_ranks?, sequence_number?, peers? (of a message the other ranks)
+        out_elements?, group?, group_size?, group_ranks?, sequence_number?, peers? (the other ranks of a message)
     ``memory_events``
         ts_ns, thread, device_type?, device?, address?, bytes?, total_allocated?, total_reserved?
     ``counters``
-        ts_ns, name, value, device? (null: the recording does not tell), unit?: what a device's own counters said; a
-        value holds from its time until the next of the same device and name
+        ts_ns, name, value, device? (null: unknown), unit?: samples of device counters; a value holds
+        from its time until the next of the same device and name
     ``flows``
         ts_ns, thread, category, phase, id?
     ``synchronizations``

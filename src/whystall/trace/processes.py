@@ -21,7 +21,7 @@ from whystall.trace.link import HOST_TABLES
 from whystall.trace.metadata import MOST_RANKS
 from whystall.trace.readers.reader import RawTrace
 
-# Fewer calls that carry the number of a launch do not tell whose device an event ran on.
+# With fewer correlated calls the owner of a device is unknown.
 _FEWEST_CALLS: Final = 20
 # A device belongs to the process whose calls launched nearly all of its events, and before they began.
 _NEARLY_ALL: Final = 0.98
@@ -49,7 +49,7 @@ def recordings_of(raw: RawTrace) -> list[RawTrace]:
 
 
 def _owned(raw: RawTrace) -> _Owned | None:
-    """Whose each thread of the file is; ``None`` where no two processes ran a rank each."""
+    """The process that owns each thread of the file; ``None`` unless at least two processes ran a rank each."""
     calls, events = raw.tables.get("runtime_calls"), raw.tables.get("device_events")
     if calls is None or events is None or not {"correlation", "device"} <= {*calls.columns, *events.columns}:
         return None
@@ -166,7 +166,7 @@ def _fits(events: pl.DataFrame, by_process: list[pl.DataFrame]) -> list[_Fit]:
 
 
 def _part(raw: RawTrace, tables: dict[str, pl.DataFrame], owned: _Owned, number: int) -> RawTrace:
-    """One process's share of a file: the rows of its threads and of its device; what is nobody's goes to the first."""
+    """One process's share of a file: the rows of its threads and of its device; unowned rows go to the first."""
     rows = {}
     for name, table in tables.items():
         nobodys = np.full(len(table), 0 if number == 0 else -2, np.int64)
@@ -202,7 +202,7 @@ def _extra(arguments: pl.DataFrame | None, rows: dict[str, NDArray[np.bool_]]) -
 
 
 def _rank(arguments: pl.DataFrame | None) -> int | None:
-    """The rank that whoever merged the files wrote to each of the process's events."""
+    """The rank that the program that merged the files wrote to each of the process's events."""
     if arguments is None:
         return None
     stated = arguments.filter(pl.col("key").cast(pl.String) == _RANK)["value"].cast(pl.String).unique().to_list()

@@ -23,11 +23,11 @@ _MOST_DIGITS: Final = 18
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells a recording from others: the rank that it or its name states, when it was made, and a digest of it.
+    """The facts that identify a recording: the rank that it or its name states, its start and end, and a digest.
 
     ``process`` is that of its thread of steps, ``first_step`` and ``last_step`` are the profiler's own numbers.
 
-    All that is asked of a recording here, so that the same can be asked of a thousand that nobody holds at once.
+    Ordering ranks needs nothing else, so it works for a thousand recordings that are never in memory at once.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def facts_of(trace: Trace, *, alone: bool = False) -> Facts:
-    """The facts of a trace that is loaded; one that is ``alone`` has no twin to be told from."""
+    """The facts of a loaded trace; one that is ``alone`` needs no digest, since it has no twin."""
     frames = [frame for table in _TIMED_TABLES if len(frame := getattr(trace, table))]
     starts = [int(frame["ts_ns"].min()) for frame in frames]
     ends = [int((frame["ts_ns"] + frame["duration_ns"]).max()) for frame in frames]
@@ -89,7 +89,7 @@ def rank_in_name(name: str) -> int | None:
 
 
 def _digest(trace: Trace) -> str:
-    """The same for two files that hold the same recording, whatever they are called."""
+    """A digest of the recording; equal for two files with the same recording under different names."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{trace.source.raw_bytes}/{trace.source.events}".encode())
     digest.update(msgspec.msgpack.encode(trace.metadata))
@@ -102,10 +102,11 @@ def _digest(trace: Trace) -> str:
 
 
 def of_each_rank(recordings: Sequence[Facts], *, windows: bool = True) -> tuple[list[list[int]], list[int], list[str]]:
-    """The places of the recordings of each rank, by rank, the ranks (no two alike), and sentences on the others.
+    """The places of the recordings of each rank, by rank, the ranks (all distinct), and sentences on the others.
 
-    A rank's windows are those of one process, its steps counted on, in order of time. Of other recordings of a rank,
-    and without ``windows`` of these, the latest counts (of several ranks the latest that most of them share).
+    A rank's windows are recordings of one process whose step numbers go on, in order of time. Among other recordings of
+    a rank (all of them without ``windows``) the latest counts; for several ranks it is the latest that most of them
+    share.
     """
     distinct, twice = _distinct(recordings)
     kept, left_out = _latest(distinct, windows=windows)

@@ -52,9 +52,9 @@ def read_recordings(
     manifest: Manifest | None = None,
     readers: Sequence[Reader] | None = None,
 ) -> Recordings:
-    """What the sources hold. A file that cannot be read is named; when nothing is left, `InputError` is raised.
+    """The recordings of the sources. Names each file that cannot be read; raises `InputError` when nothing is left.
 
-    ``manifest`` tells of ranks where whoever calls has asked already; else the lists of ranks among the sources do.
+    ``manifest`` gives the ranks where the caller has read it already; else the lists of ranks among the sources do.
     ``readers`` are whystall's and those of installed packages unless others are given.
     """
     given = each_source(sources)
@@ -68,7 +68,7 @@ def read_recordings(
     if not traces and not samples:
         raise nothing_to_analyze(failures)
     facts = [facts_of(trace, alone=len(traces) == 1) for trace in traces]
-    # A watched run's samples tell of all its steps; its windows were recorded for one reason each.
+    # A watched run's samples cover all its steps; its windows were recorded for one reason each.
     places, ranks, notes = of_each_rank(facts, windows=not samples)
     moved = moved_by([[facts[place] for place in own] for own in places])
     whole = [as_one([traces[place] for place in own], by) for own, by in zip(places, moved, strict=True)]

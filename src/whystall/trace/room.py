@@ -13,7 +13,7 @@ import psutil
 
 from whystall.trace.errors import InputError
 
-# What an event takes at the peak of an analysis, measured on 2 to 10 million equal ones (2026-11-28): 210 bytes on the
+# Memory of an event at the peak of an analysis, measured on 2 to 10 million equal ones (2026-11-28): 210 bytes on the
 # host, 320 of a backward pass, 450 of a kernel, 930 of a collective.
 BYTES_AN_EVENT: Final = 250
 BYTES_A_DEVICE_EVENT: Final = 1000
@@ -31,7 +31,7 @@ class Room:
         self._free = free_bytes()
 
     def require(self, events: int, *, device_events: int = 0) -> None:
-        """Raises `InputError` where an analysis of so many events takes more than there was."""
+        """Raises `InputError` where an analysis of ``events`` events takes more memory than was free."""
         needed = BYTES_AN_EVENT * (events - device_events) + BYTES_A_DEVICE_EVENT * device_events
         if needed > max(self._free, _LITTLE):
             raise InputError(
@@ -41,7 +41,7 @@ class Room:
 
 
 def free_bytes(group: Path = GROUP) -> int:
-    """What this process can still take of the machine, of its group, and of what it is allowed (``ulimit -v``)."""
+    """Memory that this process can still take of the machine, of its group, and of its limit (``ulimit -v``)."""
     free = int(psutil.virtual_memory().available)
     limit, used = _number(group / "memory.max"), _number(group / "memory.current")
     if limit is not None and used is not None:

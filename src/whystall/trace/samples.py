@@ -42,26 +42,26 @@ class RunSamples:
     machine: pl.DataFrame
     damaged_lines: int
     workers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"at_unix_ns": pl.Int64, **_WORKER}))
-    """What each child process had used: at_unix_ns, pid, state, ticks."""
+    """CPU use of each child process: at_unix_ns, pid, state, ticks."""
     allocators: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_ALLOCATOR))
-    """What torch's allocator of each device said.
+    """torch's allocator of each device.
 
     Step, device, allocated, reserved, peak_allocated, retries (bytes).
     """
     clocks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_CLOCKS))
-    """What each device said (NVML): step, device, use_percent, sm_mhz, throttle_bits."""
+    """Clocks of each device (NVML): step, device, use_percent, sm_mhz, throttle_bits."""
     places: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_COUNTED))
     """Where the stepping thread was found: part, file, line, function, text, leaf, count.
 
     Counted from the row ``since`` of ``steps`` to the one before ``until``.
     """
     threads: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"at_unix_ns": pl.Int64, **_WORKER}))
-    """What each further thread of Python's had used: at_unix_ns, pid (its id), state, ticks."""
+    """CPU use of each further Python thread: at_unix_ns, pid (its id), state, ticks."""
     beside: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_COUNTED))
     """Where other threads were found that did not wait, as ``places``."""
 
     def between(self, first: int, last: int) -> RunSamples:
-        """What was seen while the rows ``first`` to ``last - 1`` of ``steps`` were written."""
+        """The samples taken while the rows ``first`` to ``last - 1`` of ``steps`` were written."""
         steps = self.steps[first:last]
         of_steps = pl.col("step").is_between(steps["step"][0], steps["step"][-1])
         seen = pl.lit(value=True)
@@ -145,7 +145,7 @@ def read_samples(path: Path) -> RunSamples:
 def _of_devices(
     line: dict[str, Any], what: str, kept: tuple[str, ...], schema: dict[str, Any]
 ) -> list[tuple[Any, ...]]:
-    """What a line says of each device."""
+    """A line's values of each device."""
     said = line.get(what)
     return _rows(
         [

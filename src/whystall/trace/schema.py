@@ -38,10 +38,10 @@ REQUIRED: Final[dict[str, tuple[str, ...]]] = {
 """By table the columns that every event has: nanoseconds as integers, names as text, threads as rows of ``threads``."""
 
 WITHOUT_THREAD: Final = frozenset({"counters"})
-"""Tables of what no thread did: of millions of samples a column that tells nothing would cost its memory."""
+"""Tables of events without a thread: in millions of samples an empty column would cost its memory."""
 
 DEVICE_KINDS: Final = ("kernel", "memcpy", "memset", "accelerator")
-"""What a device event is; ``accelerator`` is a vendor's own that is none of the others."""
+"""Kinds of device events; ``accelerator`` is a vendor's own that is none of the others."""
 
 OPTIONAL: Final[dict[str, Columns]] = {
     "operators": {

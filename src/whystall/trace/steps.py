@@ -22,7 +22,7 @@ from whystall.vocabulary.engine_steps import engine_step
 
 _PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
 OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#.+\.step$")
-"""What torch marks the steps of an optimizer with."""
+"""torch's mark of an optimizer's step."""
 _DIGITS: Final = re.compile(r"\d+")
 # Names that count up, each of them once, number the layers of one pass as often as the steps of a loop: then the name
 # has to say that it is a step. (torch's own examples, Lightning's and PyTorch/XLA's annotations, vLLM, SGLang)
@@ -40,7 +40,7 @@ _LEAST_OF_MEDIAN: Final = 0.1
 _LEAST_WORK: Final = 0.5
 # Times in microseconds with three decimals let marks that follow each other overlap.
 _ROUNDED_NS: Final = 1_000
-# An engine that has waited so many times as long as usual had no request: that is part of no step.
+# An engine that has waited this many times longer than usual had no request: that is part of no step.
 _IDLE: Final = 10
 _WHOLE: Final = 0.9
 _OF_AN_ENGINE: Final = "an inference engine's steps"
@@ -96,11 +96,11 @@ def is_of_an_engine(steps_from: str | None) -> bool:
 
 
 def _of_an_engine(annotations: pl.DataFrame, work: Work | None) -> pl.DataFrame:
-    """The steps of an inference engine, on the thread that its marks cover most; of steps in each other the outer ones.
+    """The steps of an inference engine, on the thread that its marks cover most; of nested steps the outer ones.
 
     Engines mark the forward pass alone: sampling and scheduling come after it. So a step lasts until the next begins.
-    Of the last one only the mark is known, which may have been cut: a shorter one is none. Where drafts are verified
-    the marks between are parts of a step.
+    The last step has only its mark, which may have been cut: a shorter one is dropped. Where drafts are verified the
+    marks between are parts of a step.
     """
     kinds = [engine_step(name) for name in distinct(annotations["name"])]
     if all(kind is None for kind in kinds):

@@ -13,7 +13,7 @@ def whole_of(path: Path, readers: Iterable[Reader]) -> Whole:
     """The recording that a file is of: most often itself alone."""
     for reader in readers:
         if isinstance(reader, ReaderOfSeveral):
-            with contextlib.suppress(OSError):  # whoever opens the file says why it cannot be
+            with contextlib.suppress(OSError):  # opening the file reports why it fails
                 if (found := reader.whole_of(path)) is not None:
                     return found
     return Whole(path.name, (path,))

@@ -1,8 +1,8 @@
-"""Windows of one process, recorded one after another, as one recording.
+"""Joins windows of one process, recorded one after another, into one recording.
 
-The time between them, when nothing was recorded of any rank, is cut out: a step that ends where a window does is
-followed by the first of the next. What was recorded keeps its length and order. Ids that a profiler counts anew in each
-window are kept apart.
+The time between them, when no rank was recorded, is cut out: a step that ends where a window does is followed by the
+first of the next. Recorded events keep their length and order. Ids that a profiler restarts in each window are kept
+apart.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COLLECTIVE_SOURCES: Final = {"device": "device_events", "operator": "operators"
 # Ids of one kind, wherever they stand.
 _IDS: Final = (("correlation", "wait_on_correlation"), ("external_id",), ("id",), ("event_index",))
 JOINED: Final = " + "
-"""What stands between the names of windows that are one recording."""
+"""Separator between the names of windows that are one recording."""
 _MOST_NAMES: Final = 3
 
 
@@ -66,7 +66,7 @@ def moved_by(windows: Sequence[Sequence[Facts]]) -> list[list[int]]:
 
 
 def as_one(windows: Sequence[Trace], moved: Sequence[int]) -> Trace:
-    """The windows, which follow each other, as one trace; the events of each are moved by so many nanoseconds."""
+    """The windows, which follow each other, as one trace; each window's events are moved by its entry of ``moved``."""
     if len(windows) == 1 and not moved[0]:
         return windows[0]
     threads, thread_of = _threads(windows)
@@ -90,7 +90,7 @@ def as_one(windows: Sequence[Trace], moved: Sequence[int]) -> Trace:
 
 
 def _between_its_events(window: Trace) -> pl.DataFrame:
-    """What counters said from a window's first event to its last: what came before or after would lie in another."""
+    """A window's counters from its first event to its last: samples outside would lie in another window."""
     facts = facts_of(window, alone=True)
     return window.counters.filter(pl.col("ts_ns").is_between(facts.start_ns, facts.end_ns))
 
@@ -138,7 +138,7 @@ def _threads(windows: Sequence[Trace]) -> tuple[pl.DataFrame, list[NDArray[np.in
 
 
 def _first_ids(windows: Sequence[Trace], columns: Sequence[str]) -> list[int]:
-    """What is added to the ids of each window, so that none is also another window's."""
+    """The offset of each window's ids, so that no two windows share an id."""
     first, added = 0, []
     for window in windows:
         added.append(first)

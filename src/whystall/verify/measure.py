@@ -39,16 +39,16 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one run measured, in seconds: the whole of it, and its steady steps if enough of them were seen."""
+    """The measurements of one run, in seconds: the whole of it, and its steps if enough steady ones were seen."""
 
     run_s: float
     by: dict[Statistic, float] | None
     steps: int
     loss: float | str | None
-    """What ``--loss`` found: a number, or the text that is none."""
+    """The match of ``--loss``: a number, or the text if it is none."""
     exit_code: int
     kind: str | None = None
-    """What a step is, in words: what ends it."""
+    """The kind of its steps, in words: their end."""
 
 
 def run_block(variant: Variant, loss: re.Pattern[str] | None, *, timeout_s: float | None = None) -> Block:
@@ -106,7 +106,7 @@ def steady_steps(folder: Path) -> RunSummary | None:
 
 
 def _kind_of_steps(folder: Path) -> str | None:
-    """What ended the steps of a run's first rank; of passes of a model that does not train, which of them."""
+    """The event that ends the steps of a run's first rank; for a model that does not train, the kind of its passes."""
     for rank in map(read_document, rank_files(folder, "description")):
         source, rhythm = rank.get("steps_from"), table(rank.get("facts")).get("rhythm")
         if isinstance(source, str):

@@ -22,20 +22,20 @@ from whystall.verify.measure import Block, Variant, call_block, interleaved, run
 
 DEFAULT_PAIRS: Final = 8
 DEFAULT_TOLERANCE: Final = 0.01
-# Of the same step the work before and after differs by less: a padded batch, another precision.
+# The same step's work before and after differs by less: a padded batch, another precision.
 _OTHER_KIND: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a recorded run shows: its findings, and the FLOPs of products in a step (0: not known)."""
+    """The content of a recorded run: its findings, and the FLOPs of products in a step (0: not known)."""
 
     findings: Sequence[Finding]
     flops_per_step: float = 0.0
 
 
 Diagnose = Callable[[Path], Recorded]
-"""What diagnoses a run folder. It is given from above: the public API reads records of ours."""
+"""Diagnoses a run folder. The caller passes it in: the public API reads records of ours."""
 
 
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verification found.
+    """The result of a verification.
 
     ``paired`` and the times are by the ``statistic`` of the steps that decides; ``otherwise`` is by the other one.
     """
@@ -198,7 +198,7 @@ def prove_calls(
 
 
 def _recorded(variant: Variant, timeout_s: float | None, diagnose: Diagnose) -> Recorded | None:
-    """What a recorded run of a variant shows; ``None`` without a report."""
+    """The content of a recorded run of a variant; ``None`` without a report."""
     folder = Path(tempfile.mkdtemp(prefix="whystall-verify-"))
     try:
         run_command(variant, CaptureConfig(folder=str(folder), schedule=Schedule()), timeout_s)
@@ -219,9 +219,9 @@ def _causes(recorded: Recorded) -> dict[str, tuple[float, float, float]]:
 
 
 def _larger(recorded: Sequence[Recorded | None]) -> float | None:
-    """How many times as much a step computes after the change, where that is more; else ``None``.
+    """The ratio of a step's work after the change to that before, where it is larger; else ``None``.
 
-    What a job without an optimizer repeats is found by its rhythm, and may be one pass of a request before, and the
+    Steps of a job without an optimizer are found by their rhythm: one may be a single pass of a request before, and the
     whole request after; a batch of requests is more than one of them. Such steps take longer, and nothing is slower.
     """
     before, after = (one.flops_per_step if one is not None else 0.0 for one in recorded)
@@ -229,9 +229,9 @@ def _larger(recorded: Sequence[Recorded | None]) -> float | None:
 
 
 def _other_kinds(blocks: tuple[list[Block], list[Block]]) -> tuple[str, str] | None:
-    """What a step was in most runs before, and what after, where that is not the same.
+    """The kind of step in most runs before, and in most after, where they differ.
 
-    Once a model is no longer called as a whole, what is left of its calls may be a token's, where it was a request's.
+    Once a model is no longer called as a whole, its remaining calls may be a token's, where they were a request's.
     """
     before, after = (Counter(block.kind for block in side).most_common(1)[0][0] for side in blocks)
     return (before, after) if before is not None and after is not None and before != after else None

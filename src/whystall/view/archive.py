@@ -62,7 +62,7 @@ def _manifest(at: Mapping[int, int], names: Mapping[int, str]) -> dict[str, Any]
 
 
 def _offset_ns(path: Path, trace: Trace) -> int:
-    """What is to be added to the times in a file for ns since 1970: they may be since a base that it names."""
+    """The offset of a file's times for ns since 1970: they may be since a base that it names."""
     found = _TIME.search(head_of(path).content)
     if found is None:
         raise UsageError(f"{path.name} is no trace in JSON with its first events at its begin: write one file instead")

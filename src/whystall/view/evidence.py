@@ -53,9 +53,9 @@ class EvidenceTrace:
 
 
 def cut_from(report: Report, trace_of: Callable[[int], Trace]) -> Callable[[int | None], EvidenceTrace]:
-    """What cuts the evidence of the finding at that place of the report, or without one a step, from its rank's trace.
+    """A function that cuts the evidence of the report's finding at a place, or of a step, from its rank's trace.
 
-    It raises `InputError` where nothing was recorded that could show it.
+    It raises `InputError` where no recording could show it.
     """
 
     def cut(number: int | None) -> EvidenceTrace:
@@ -72,7 +72,7 @@ def cut_from(report: Report, trace_of: Callable[[int], Trace]) -> Callable[[int 
 def evidence_trace(
     trace: Trace, place: Place, finding: Finding | None = None, *, most_bytes: int = MOST_BYTES
 ) -> EvidenceTrace:
-    """What was recorded at a place, with rows of whystall's own above it; shortened around the finding until it fits.
+    """The recording at a place, with rows of whystall's own above it; shortened around the finding until it fits.
 
     Raises `InputError` where a single instant holds more text than a file may.
     """

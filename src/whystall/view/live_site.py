@@ -1,4 +1,4 @@
-"""What the server answers of a job that is running: the page of the last look, and the report so far."""
+"""Answers of the server about a running job: the page of the last look, and the report so far."""
 
 from __future__ import annotations
 

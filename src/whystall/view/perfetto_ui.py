@@ -27,9 +27,9 @@ _INDEX: Final = "index.html"
 # It caches pages beyond the server's end, and is for the root of a server alone.
 _LEFT_OUT: Final = frozenset({"service_worker.js"})
 _INLINE_SCRIPT: Final = re.compile(r"<script[^>]*>(.+?)</script>", re.DOTALL)
-# With it Perfetto measures nobody and does not ask the server whether it was built anew.
+# With it Perfetto collects no usage data and does not ask the server whether it was rebuilt.
 _QUIET: Final = "testing=1"
-# What is shown on either side of a finding, in its own lengths.
+# The margin on either side of a finding, in its own lengths.
 _AROUND: Final = 2
 _SLICES: Final = (
     "SELECT slice.ts, slice.dur, slice.name FROM slice JOIN thread_track ON slice.track_id = thread_track.id "
@@ -62,7 +62,7 @@ class PerfettoUi:
 
 
 def _commands(shown: EvidenceTrace) -> Iterator[dict[str, object]]:
-    """What the UI does once the trace is open: whystall's rows and the busiest streams stay in view, the rest unfolds.
+    """Commands for the UI once the trace is open: whystall's rows and the busiest streams are pinned, others unfold.
 
     A row is pinned as one of its own: pinned by its name, it comes twice, for thread and slices, with a number behind.
     """

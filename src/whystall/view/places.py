@@ -14,7 +14,7 @@ from whystall.trace.model import Trace
 Interval = tuple[int, int]
 """Begin and end in nanoseconds, on the trace's own clock."""
 
-# What is shown around an event that stands in no step: so much of it on either side, and never less than a millisecond.
+# The margin around an event without a step: this many times its length on either side, and at least a millisecond.
 _AROUND: Final = 10
 _LEAST_NS: Final = 1_000_000
 

@@ -62,7 +62,7 @@ class Recorded:
         return (same or found)[0]
 
     def _joined(self, rank: int, files: Sequence[RecordedFile]) -> Trace:
-        """The windows of a rank as one: which these are, and by how much they move, those of all ranks tell."""
+        """The windows of a rank as one: all ranks together determine which these are, and their shifts."""
         manner, cache = Manner(limits=self._limits), default_folder() if self._cache else None
         if self._fleet is None:
             self._fleet = summarise_all(files, manner, engine_named(None), cache=cache)

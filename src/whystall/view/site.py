@@ -1,4 +1,4 @@
-"""What the server answers to an address below its token: the page, a finding's evidence, the files of Perfetto's UI."""
+"""The server's answers to an address below its token: the page, a finding's evidence, the files of Perfetto's UI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whystall.view.evidence import EvidenceTrace
 from whystall.view.perfetto_ui import PerfettoUi
 
 TIMELINE: Final = "timeline/"
-"""What the page's links to evidence begin with; the finding's place in the report follows, or `STEP`."""
+"""Prefix of the page's links to evidence; the finding's place in the report follows, or `STEP`."""
 STEP: Final = "step"
 _TRACES: Final = "trace/"
 _UI: Final = "ui/"
@@ -49,7 +49,7 @@ class Answer:
 
 
 class Answering(Protocol):
-    """What a server asks for each answer: `Site`, or the site of a job that is running."""
+    """The interface that a server asks for answers: `Site`, or the site of a job that is running."""
 
     def answer(self, path: str, base: str) -> Answer:
         """The answer to ``path``, which is relative to ``base``, the address of the page."""

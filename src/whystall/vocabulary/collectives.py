@@ -1,9 +1,9 @@
-"""What bandwidth means for each collective: one table of size conventions and factors for traces, probes and logs.
+"""Bandwidths of collectives: one table of size conventions and factors for traces, probes and logs.
 
-Three bandwidths are told apart. *Algorithm* bandwidth is a size over a time, where the size is by the convention of the
-kind. *Bus* bandwidth multiplies it so that a ring would show the speed of its links whatever the number of ranks.
-*Wire* bandwidth is what crosses a rank's link: with reductions in the switch (NVLS, SHARP) less than bus bandwidth,
-which may then exceed the link's peak. Conventions are those of nccl-tests; its tables count n ranks of the group.
+There are three bandwidths. *Algorithm* bandwidth is a size over a time, where the size is by the convention of the
+kind. *Bus* bandwidth multiplies it so that a ring would show the speed of its links for any number of ranks. *Wire*
+bandwidth is the traffic of a rank's link: with reductions in the switch (NVLS, SHARP) less than bus bandwidth, which
+may then exceed the link's peak. Conventions are those of nccl-tests; its tables count n ranks of the group.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ def bandwidth(kind: str, total_bytes: int, duration_ns: float, ranks: int, algor
 def link_share(
     kind: str, algorithm_bytes_per_s: float, ranks: int, link_bytes_per_s: float, algorithm: str | None = None
 ) -> LinkShare:
-    """What crosses the link over its peak in one direction, with a note wherever bus bandwidth exceeds the peak.
+    """A link's traffic over its peak in one direction, with a note wherever bus bandwidth exceeds the peak.
 
-    An algorithm that is not known is taken for a ring, unless only a reduction in the switch fits through the link.
+    An unknown algorithm counts as a ring, unless only a reduction in the switch fits through the link.
 
     >>> link_share("all_reduce", 275e9, 8, 450e9).share
     0.6875

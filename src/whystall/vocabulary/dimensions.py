@@ -1,4 +1,4 @@
-"""What a group of ranks is for, by how frameworks describe their process groups."""
+"""The purpose of a group of ranks, by frameworks' descriptions of their process groups."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a loop does now and then beside training (checkpoints, evaluation, logging, metrics, compiling), known by names.
+"""Occasional work of a loop beside training (checkpoints, evaluation, logging, metrics, compiling), known by names.
 
-One table for what a recording, a stack and a line of source show, so that one stretch of time is one episode
-everywhere. It is read within a running job as well: nothing but the standard library is imported.
+One table for recordings, stacks and lines of source, so that one stretch of time is one episode everywhere. It is read
+within a running job as well: nothing but the standard library is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SeenIn = Literal["event", "function", "library", "text", "leaf"]
 
 
 _OF_METRICS: Final = frozenset({"compute", "result", "update"})
-"""What the methods of metrics are called (torchmetrics, torcheval, Keras); others of such a class may be anything."""
+"""Names of metrics' methods (torchmetrics, torcheval, Keras); others of such a class may be anything."""
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 

@@ -12,9 +12,9 @@ Owner = Literal["user", "library", "nobody"]
 # Kineto writes "train.py(88): main", both for calls of functions and for the stacks of operators.
 _FRAME: Final = re.compile(r"^(?P<file>.+?\.py)\((?P<line>\d+)\): (?P<symbol>.+)$")
 _INSTALLED: Final = re.compile(r"^.*[/\\](?:site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\]")
-# What compilers write, and what runs without a file.
+# Generated code, and code without a file.
 _GENERATED: Final = re.compile(r"torchinductor_|[/\\]inductor_cache[/\\]|^<")
-# What every job calls, and nobody who trains a model changes: the function that called it says more.
+# Packages that every job calls, and that users do not change: the calling function is more useful.
 _BENEATH: Final = frozenset({"torch", "triton", "numpy", "functorch", "whystall", "_pytest"})
 # Kineto leaves out the folder in which packages are installed, so that they look like a user's own.
 _LIBRARIES: Final = frozenset(
@@ -39,7 +39,7 @@ class Frame(NamedTuple):
 
 
 def frame_of(name: str) -> Frame | None:
-    """The frame that a name tells of, if it does.
+    """The frame that a name describes, if it does.
 
     >>> frame_of("train.py(88): main"), frame_of("<built-in method mm>")
     (Frame(file='train.py', line=88, symbol='main'), None)
@@ -50,7 +50,7 @@ def frame_of(name: str) -> Frame | None:
 
 @lru_cache(maxsize=1 << 16)
 def owner(file: str) -> Owner:
-    """Whose code a file is: the user's, a library's that models and loops come from, or what lies beneath both.
+    """The owner of a file: the user, a library of models and loops, or neither.
 
     >>> [owner(file) for file in ("train.py", "/venv/lib/python3.11/site-packages/transformers/trainer.py", "enum.py")]
     ['user', 'library', 'nobody']

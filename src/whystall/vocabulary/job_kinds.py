@@ -1,4 +1,4 @@
-"""What runs a job, by the names that it leaves in a recording."""
+"""The software that runs a job, by the names that it leaves in a recording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _table() -> tuple[tuple[JobKind, re.Pattern[str]], ...]:
 
 
 def kinds_told_by(names: Iterable[str]) -> set[JobKind]:
-    """What runs a job in which events and frames have these names.
+    """The software behind a job in which events and frames have these names.
 
     >>> sorted(kinds_told_by(["aten::mm", "FSDP::all_gather", "vllm/v1/worker/gpu_worker.py(88): execute_model"]))
     ['serving', 'sharded']

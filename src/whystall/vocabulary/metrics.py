@@ -1,4 +1,4 @@
-"""What is told of a run to tools that draw curves: each metric by its names and unit, declared once for all of them."""
+"""A run's data for tools that draw curves: each metric with its names and unit, declared once for all of them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """What the steps of a rank took, by their numbers, and when they ended (0: not known)."""
+    """The times of a rank's steps, with their numbers and ends (0: not known)."""
 
     rank: int
     steps: Sequence[int]
@@ -103,7 +103,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What is told of a run that has ended."""
+    """The data of a finished run."""
 
     run: str
     verdict: str

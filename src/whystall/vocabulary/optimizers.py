@@ -1,4 +1,4 @@
-"""What the optimizers of torch can do, by the names of their classes: which of them have a fused form."""
+"""The abilities of torch's optimizers, by the names of their classes: which of them have a fused form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the instructions of a pickle ask for that no recording of plain values asks for, in words."""
+"""Instructions of a pickle that no recording of plain values needs, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python is at, by the frames of a recording."""
+"""Kinds of Python work, by the frames of a recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a phase of a job of several roles does, by the name it is marked with: one table, with a source per row."""
+"""Phases of a job of several roles, by the names of their marks: one table, with a source per row."""
 
 from __future__ import annotations
 

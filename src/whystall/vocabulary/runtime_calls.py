@@ -1,4 +1,4 @@
-"""What calls of a device's runtime or driver do, by their names."""
+"""Kinds of calls of a device's runtime or driver, by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording can hold: a signal that is absent limits what can be concluded, and is named wherever it does."""
+"""Signals of a recording: an absent one limits the conclusions, and is named wherever it does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Signal = Literal[
 
 
 class SignalEntry(msgspec.Struct, frozen=True):
-    """What a signal is called, how it is switched on, and where it is known from."""
+    """A signal's name, its source, and how to switch it on."""
 
     name: str
     source: str

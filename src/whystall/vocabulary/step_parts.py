@@ -1,4 +1,4 @@
-"""The parts of a step that a watched job is timed by, and those that stack samples tell by what was running."""
+"""The parts of a step that a watched job is timed by, and those that stack samples recognise by running code."""
 
 from __future__ import annotations
 

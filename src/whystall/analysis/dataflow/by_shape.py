@@ -1,9 +1,9 @@
 """The graph of values of a recording that names no tensors: a call reads the last values of its arguments' shapes.
 
 A value is looked up by shape, dtype and strides, then without strides, and without dtype where one is not recorded. A
-call that is given several tensors of one shape reads as many values, the oldest first, and a product of two square
-matrices one of them twice. A call whose result does not follow from its arguments made what is read right behind it,
-where nothing else did.
+call with several tensors of one shape reads one value for each, the oldest first, and a product of two square matrices
+reads one of them twice. If a call's result does not follow from its arguments, it produced the next value read whose
+producer is unknown.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ CONFIDENCE: Final = 0.85
 # Operators of these kinds count by what they call, or by what they view.
 _TAKEN_APART: Final = (None, "view", "composite", "communication")
 _INDEXES: Final = frozenset({"aten::index", "aten::_unsafe_index"})
-# What may return more elements than it is given.
+# Operators that may return more elements than they receive.
 _ENLARGE: Final = ("repeat", "upsample", "constant_pad", "reflection_pad", "replication_pad", "im2col", "index")
-# Reads of what a call made whose result is not known are looked for among so many.
+# Number of reads to search for the result of a call with unknown shape.
 _MOST_READS: Final = 256
 
 
@@ -48,7 +48,7 @@ def by_shape(trace: Trace, tree: OperatorTree, work: OperatorWork) -> Dataflow:
     group = _group_of_thread(trace)[thread[rows]]
     order = np.lexsort((at[rows], group))
     rows, group = rows[order], group[order]
-    # What a step makes is seldom read in the next one: parameters come from outside of both.
+    # A step's values are seldom read in the next one: parameters come from outside of both.
     step = np.searchsorted(np.sort(trace.steps["ts_ns"].to_numpy()), at[rows], side="right")
     group = group * (len(trace.steps) + 1) + step
     backward = is_backward(tree, forward_operator_of(trace, tree))[rows]
@@ -133,7 +133,7 @@ def _nodes(trace: Trace, tree: OperatorTree, work: OperatorWork) -> Numbers:
 
 
 def _restrided(tree: OperatorTree, work: OperatorWork, ran: Ran) -> dict[int, TensorSpec]:
-    """What indexing returns, by node: it views its source in the result's shape, which its arguments do not say."""
+    """The results of indexing, by node: it views its source in the result's shape, which its arguments do not state."""
     asked = np.array([call.name in _INDEXES and call.returned is None for call in work.calls], np.bool_)
     if not asked.any():
         return {}

@@ -20,7 +20,7 @@ from whystall.cost.spec import TensorSpec
 Numbers = NDArray[np.int64]
 
 NEAR: Final = 12
-"""What was made is read by one of the next calls: views among them."""
+"""Largest distance between the calls that make and read a value, views among them."""
 
 _COPIES: Final = frozenset({"aten::clone", "aten::contiguous", "aten::_to_copy"})
 _COPY_INTO: Final = "aten::copy_"

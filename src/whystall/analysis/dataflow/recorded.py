@@ -79,7 +79,7 @@ def _is_leaf(node: Node, parents: set[int]) -> bool:
 
 @dataclass(slots=True)
 class _Graph:
-    """What is known after the calls so far."""
+    """The state of the graph after the calls so far."""
 
     rows: list[int] = field(default_factory=list)
     call_of: list[int] = field(default_factory=list)

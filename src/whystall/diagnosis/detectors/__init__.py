@@ -1,1 +1,1 @@
-"""What several causes look for in a case, worked out once: collectives, long Python, loaders, episodes, kernels."""
+"""Detectors that several causes share, computed once: collectives, long Python, loaders, episodes, kernels."""

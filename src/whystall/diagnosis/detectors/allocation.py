@@ -65,6 +65,6 @@ def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replaye
 
 
 def never_retried(case: Case, rank: int) -> bool:
-    """Whether torch's allocator says that it never gave memory back to find some: who does so is the job itself."""
+    """Whether torch's allocator reports that it never freed memory to find some: any frees are the job's own."""
     known = [one for run in case.runs if run.rank == rank for one in run.allocators]
     return bool(known) and all(one.retries == 0 and one.steps >= FEWEST_SAMPLED_STEPS for one in known)

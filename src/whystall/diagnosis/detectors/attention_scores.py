@@ -39,7 +39,7 @@ def score_calls(rank: RankCase, least_scores: int) -> Mask:
     if sizes:
         batched = names.is_in(list(_BATCHED_PRODUCTS)).to_numpy()
         written = {text: _written(text) for text in dims.filter(batched).drop_nulls().unique().cast(str).to_list()}
-        # Words and experts are chosen by softmaxes too: scores are what a batched product wrote.
+        # Words and experts are chosen by softmaxes too: scores are results of a batched product.
         sizes &= set(written.values())
         passing = {text: _holds(text, sizes) for text in dims.drop_nulls().unique().cast(str).to_list()}
         texts = ["" if text is None else str(text) for text in dims.to_list()]

@@ -17,7 +17,7 @@ from whystall.trace.link import rows_of
 _ENGINE: Final = "autograd::engine"
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
-# What a gradient's number takes on the wire: some send halves of what they keep.
+# Bytes of a gradient's element in a message: some send half of the precision that they keep.
 _WIDTHS: Final = np.array([2, 4, 8])
 _WHOLE: Final = 0.02
 
@@ -25,8 +25,8 @@ _WHOLE: Final = 0.02
 def averaged_by_hand(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which of a rank's reductions sum the gradients of a backward pass, and when passes begin.
 
-    Together the reductions from the beginning of a pass to that of the next one are of as many numbers as the gradients
-    that the pass makes: what a model sends in its own passes, a loss or a norm is not. Passes of which none adds to the
+    From the beginning of a pass to that of the next one, these reductions have together the same number of elements as
+    the gradients of the pass. That excludes a model's own messages, a loss or a norm. Passes none of which adds to the
     gradients of another (two models that learn in turn) have gradients of their own.
     """
     begins = _backward_passes(rank)

@@ -1,4 +1,4 @@
-"""What many small operators are the work of, as far as names say it, and so which of several ways makes them few."""
+"""The source of many small operators, by their names, and so the way to make them fewer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 
 CallKind = Literal["recurrent", "passes", "elements"]
-# What comes so often in a step is a loop's.
+# An operator this frequent in a step belongs to a loop.
 _LEAST: Final = 16
 # Micro-batches of one step are fewer, or so large that their operators are.
 _LEAST_PASSES: Final = 4
@@ -25,7 +25,7 @@ _FEW_PRODUCTS: Final = 0.02
 
 
 def kind_of_calls(rank: RankCase, chosen: Mask, steps: int) -> CallKind | None:
-    """What the chosen operators of so many steps are: a recurrence, passes backwards, single elements; else nothing."""
+    """The kind of chosen operators over ``steps`` steps: a recurrence, backward passes, single elements, or none."""
     names = rank.trace.operators["name"]
 
     def per_step(wanted: frozenset[str]) -> float:

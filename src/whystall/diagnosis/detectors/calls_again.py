@@ -1,4 +1,4 @@
-"""What calls cost that are given, and give, what they were given and gave before."""
+"""The cost of repeated calls: same inputs, same results."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.where import Place, heaviest
 from whystall.run_folder.description import RepeatedWork
 
-# Of a forward pass of less the ratio of a backward pass to it is chance.
+# Below this share of the forward pass, its ratio to the backward pass is chance.
 _LEAST_FORWARD: Final = 0.02
-# So many times as long is the backward pass of products and convolutions: gradients of the input and of the weights.
+# The backward pass of products and convolutions takes twice as long: gradients of the input and of the weights.
 _OF_PRODUCTS: Final = 2.0
-# Of fewer that came again nobody knows how many there are; and so few may have been expected where two came.
+# With fewer repeated calls their number is uncertain; the expectation may have been this small where two occurred.
 _FEWEST_AGAIN: Final = 2
 _LEAST_OF_FEW: Final = 0.35
-# So much of the time of a shared beginning is saved at least, and as expected.
+# Saved share of the time of a shared beginning, at least and as expected.
 _LEAST_OF_SHARED: Final = 0.4
 _OF_SHARED: Final = 0.8
-# The same of rows that are alike: fewer rows take as many calls of operators, and are put in place once more. Of six
-# measured modules 0.22 (four rows left of 32, through 16 numbers) to 0.94 (ten of 320, a recurrent layer) was saved.
+# The same for equal rows: fewer rows take the same number of operator calls, and are scattered back at the end. The
+# saving was 0.22 (four rows left of 32, through 16 numbers) to 0.94 (ten of 320, a recurrent layer) over six measured
+# modules.
 _LEAST_OF_ALIKE: Final = 0.25
 _OF_ALIKE: Final = 0.75
 
@@ -33,7 +34,7 @@ _OF_ALIKE: Final = 0.75
 def shares_of(
     case: Case, run: RunSummary, seen: RepeatedWork
 ) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """The share of the steps in such calls and, at most, in going back through them; and what is saved without.
+    """The share of the steps in such calls and, at most, in their backward pass; and the saving without them.
 
     The latter at least, as expected, at most.
     """
@@ -43,7 +44,7 @@ def shares_of(
     expected, most = _backward_of(case, run, seen)
     unsure = NINE_IN_TEN * seen.error
     low = forward - max(unsure, SPREAD * forward)
-    if is_shared(seen):  # what follows the beginning takes as many calls of operators as the whole
+    if is_shared(seen):  # the part after the beginning takes the same number of operator calls as the whole
         low, forward_left = low * _LEAST_OF_SHARED, forward * _OF_SHARED
         return (forward, 0.0), (low, forward_left, min(forward + unsure, 1.0))
     return (forward, most), (low, forward + expected, min(forward + most + unsure, 1.0))
@@ -52,7 +53,7 @@ def shares_of(
 def shares_of_alike(
     case: Case, run: RunSummary, seen: RepeatedWork
 ) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """The same of rows that were there before within a call."""
+    """The same for equal rows within a call."""
     forward = seen.again_ns / seen.measured_ns
     expected, most = _backward_of(case, run, seen)
     unsure = NINE_IN_TEN * seen.error
@@ -61,10 +62,10 @@ def shares_of_alike(
 
 
 def _asked_again(run: RunSummary, seen: RepeatedWork) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """The same of a part of what is asked that comes again by itself: of how many such parts there are.
+    """The saving for inputs that recur at random, with an estimate of how many distinct ones exist.
 
-    Of so many drawn alike from ``N`` a pair is the same with a chance of one in ``N``: what came again among the calls
-    that were looked at says how large ``N`` is, and so how much of it comes again in all calls of the run.
+    With ``N`` equally likely inputs a pair of calls is equal with probability ``1/N``: the pairs that recurred among
+    the examined calls give ``N``, and ``N`` gives the share that recurs in all calls of the run.
     """
     share = seen.kind_ns / seen.measured_ns
     pairs = seen.kind_calls * (seen.kind_calls - 1) / 2
@@ -75,7 +76,7 @@ def _asked_again(run: RunSummary, seen: RepeatedWork) -> tuple[tuple[float, floa
 
 
 def _again(different: float, calls: float) -> float:
-    """Which share of so many calls comes again, of ``different`` things that are asked for.
+    """The recurring share of ``calls`` calls with ``different`` possible inputs.
 
     >>> round(_again(10.0, 1000.0), 2), round(_again(1e6, 1000.0), 3)
     (0.99, 0.0)
@@ -85,20 +86,20 @@ def _again(different: float, calls: float) -> float:
 
 
 def comes_by_itself(seen: RepeatedWork) -> bool:
-    """Whether it is a part of what is asked that came again out of turn, beside parts that were new."""
+    """Whether it is a part of the inputs that recurred out of turn, beside parts that were new."""
     return seen.kind_ns > 0 and seen.calls >= _FEWEST_AGAIN and not is_shared(seen)
 
 
 def is_shared(seen: RepeatedWork) -> bool:
-    """Whether most of it is the beginning of what a model is given, and not all of it."""
+    """Whether most of it is the beginning of a model's input, and not all of it."""
     return 2 * seen.shared_ns > seen.again_ns
 
 
 def _backward_of(case: Case, run: RunSummary, seen: RepeatedWork) -> tuple[float, float]:
     """The share of the steps in the backward pass of repeated calls: as expected, and at most.
 
-    Going back through a call takes as much longer than the call as all backward passes take than all forward ones. Of
-    derivatives of derivatives the later ones are of what was different, too: half of it.
+    The backward pass of a call has the same ratio to the call as all backward passes have to all forward ones. For
+    higher derivatives the later passes also cover work that was not repeated: half of it counts.
     """
     forward, backward = (run.shares.get(part, 0.0) for part in ("forward", "backward"))
     if not seen.differentiated_ns or forward < _LEAST_FORWARD:
@@ -118,7 +119,7 @@ def _differentiates_twice(rank: RankCase) -> bool:
 
 
 def called_at(seen: RepeatedWork) -> Code:
-    """The lines that call what is computed again."""
+    """The lines that call the repeated work."""
     places: Counter[Place | None] = Counter({None: seen.again_ns - sum(one.ns for one in seen.modules)})
     for one in seen.modules:
         places[one.file, one.line, one.text or one.function] += one.ns

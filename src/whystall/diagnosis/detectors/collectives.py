@@ -1,4 +1,4 @@
-"""A rank's collectives as rules see them: their nodes in the graph, what they moved, whom they met."""
+"""A rank's collectives as rules see them: their nodes in the graph, their bytes, and the ranks they met."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
 POINT_TO_POINT: Final = re.compile(r"^(send|recv|send_recv|message)")
-# What torch calls a collective through: record_param_comms lies in c10d's operator, and that in a functional one.
+# Operators that wrap a collective: record_param_comms lies in c10d's operator, and that in a functional one.
 _LIBRARY: Final = re.compile(r"^(c10d|_c10d_functional|c10d_functional|torch_dist)::|^record_param_comms$")
 _DEEPEST: Final = 4
 DDP_FORWARD: Final = re.compile(r"^DistributedDataParallel\.forward$")
-"""What DistributedDataParallel marks its forward passes with."""
-# Of stages that send one after the other the last is two thirds of the time between messages behind the first, or more.
+"""DistributedDataParallel's mark on its forward passes."""
+# Stages that send one after the other: the last one lags by at least two thirds of the time between messages.
 _TOGETHER: Final = 0.5
 _FEWEST_IN_RING: Final = 3
 EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
@@ -35,8 +35,8 @@ EXCHANGE: Final = re.compile(r"all_?to_?all|dispatch|combine", re.IGNORECASE)
 class Collectives:
     """A rank's collectives, on a device or on the host.
 
-    Their nodes in the graph (-1: not drawn), what each is, the bytes it moved (-1: not known), between how many ranks,
-    when it began, its group, and (on a device) its row.
+    Their nodes in the graph (-1: not drawn), the kind of each, its bytes (-1: not known), its number of ranks, its
+    begin, its group, and (on a device) its row.
     """
 
     node: NDArray[np.int64]
@@ -105,7 +105,7 @@ def are(found: Collectives, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def step_of(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
-    """The step of each collective: that which launched it, or in which it began."""
+    """The step of each collective: the one that launched it, or in which it began."""
     if found.row is not None:
         return rank.trace.device_events["step"].fill_null(-1).to_numpy()[found.row].astype(np.int64)
     return np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), found.start, side="right").astype(np.int64) - 1
@@ -121,10 +121,10 @@ def node_of_row(case: Case, rank: RankCase) -> NDArray[np.int64]:
 
 
 def met_by_all(case: Case, rank: RankCase, found: Collectives) -> NDArray[np.bool_]:
-    """Of which collectives of a rank every rank was recorded, as far as their groups' sizes are known.
+    """Marks the collectives of a rank whose ranks were all recorded, as far as their groups' sizes are known.
 
-    The others may be waiting for a rank that nobody saw: how long one took says nothing of the link then. A rank whose
-    trace is not at hand counts where its summary says that nobody waited for it.
+    Otherwise they may wait for an unrecorded rank, and their duration is no evidence about the link. A rank without a
+    trace counts if its summary shows that no rank waited for it.
     """
     graph = case.replayed
     meeting = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (graph.rank[graph.target] == -1)
@@ -150,13 +150,13 @@ def in_rings(case: Case) -> bool:
     """Whether messages go around in rings of three ranks and more, as ring attention passes keys on.
 
     All go one way, and ranks send together. Stages of a pipeline that trains send back, too: those in the middle to two
-    others. Of one that generates the last sends to the first, but one stage after the other. Of two ranks both look
-    alike.
+    others. In a pipeline that generates the last stage sends to the first, but one stage after the other. For two ranks
+    both look alike.
     """
     key = ("in_rings", -1)
     if key not in case.kept:
         receivers = _receivers(case)
-        # In a group of more than two ranks it is not known who receives.
+        # In a group of more than two ranks the receiver is unknown.
         case.kept[key] = (_are_rings(receivers) if receivers else True) and _send_together(case)
     found: bool = case.kept[key]
     return found
@@ -165,7 +165,7 @@ def in_rings(case: Case) -> bool:
 def _send_together(case: Case) -> bool:
     """Whether three ranks and more send equally often, and begin each step's first message at nearly the same time.
 
-    Nearly: of what lies between two messages of a rank. Later ones drift apart behind a slow rank.
+    The limit is a share of the time between two messages of a rank. Later ones drift apart behind a slow rank.
     """
     sends, steps = [], []
     for rank in case.ranks:
@@ -185,7 +185,7 @@ def _send_together(case: Case) -> bool:
 
 
 def _receivers(case: Case) -> dict[int, set[int]]:
-    """To which ranks each rank sends messages, of those of which both ends were recorded."""
+    """The ranks that each rank sends messages to, for messages with both ends recorded."""
     ends: dict[str, dict[int, int]] = {"send": {}, "recv": {}}
     for rank in case.ranks:
         found = collectives(case, rank)
@@ -200,7 +200,7 @@ def _receivers(case: Case) -> dict[int, set[int]]:
 
 
 def _are_rings(receivers: dict[int, set[int]]) -> bool:
-    """Whether each has one receiver, each is one, and none gets back at once what it sends.
+    """Whether each has one receiver, each is one, and none gets its message back at once.
 
     >>> _are_rings({0: {1}, 1: {2}, 2: {0}}), _are_rings({0: {1}, 1: {0, 2}, 2: {1}}), _are_rings({0: {1}, 1: {0}})
     (True, False, False)
@@ -219,7 +219,7 @@ def lacks_a_stage(case: Case) -> bool:
 
 
 def launched_ns(rank: RankCase, found: Collectives) -> NDArray[np.int64]:
-    """When the host asked for each of a rank's collectives: the launch of one on a device, the beginning of others."""
+    """When the host enqueued each of a rank's collectives: the launch of one on a device, the beginning of others."""
     return rank.launch_time[found.row] if found.row is not None else found.start
 
 
@@ -259,7 +259,7 @@ def without_gaps(case: Case, nodes: Mask) -> NDArray[np.int64]:
 
 
 def not_made(case: Case, nodes: Mask, other: Mask) -> Change:
-    """The change by which some collectives are not made, on any rank, and other nodes take no time either."""
+    """The change that removes some collectives, on all ranks, and the time of other nodes."""
     graph = case.replayed
     whole = case.with_transfers(nodes)
     meets = (graph.edge_kind == EdgeKind.RENDEZVOUS) & (whole[graph.source.astype(np.int64)] | whole[graph.target])

@@ -11,7 +11,7 @@ from whystall.replay.graph import Mask
 
 TO_DEVICE: Final = ("HtoD", "HostToDevice")
 TO_HOST: Final = ("DtoH", "DeviceToHost")
-"""What names of copies hold, of CUDA and of ROCm."""
+"""Parts of copies' names, for CUDA and for ROCm."""
 BOTH_WAYS: Final = (TO_DEVICE, TO_HOST)
 
 
@@ -21,6 +21,6 @@ def call_nodes(case: Case, rank: RankCase, copies: Mask) -> Mask:
 
 
 def waits_of_copies(case: Case, rank: RankCase, copies: Mask) -> Mask:
-    """The edges by which the host waits for copies: in the calls that ask for them, and in torch's own waits beside."""
+    """The edges by which the host waits for copies: in the calls that start them, and in torch's waits after them."""
     calls = rank.launches_of(copies)
     return waits_within(case, rank, calls) | waits_within(case, rank, waits_beside(rank, calls))

@@ -1,7 +1,7 @@
 """Diagonal matrices that are factored, inverted and multiplied as if they were full: a Gaussian of independent numbers.
 
-Nobody records what is in a matrix; a recording shows that it was made of its diagonal (`torch.diag_embed`) and that
-nothing but views and checks came between that and the factorization.
+A recording does not hold a matrix's values; it shows that it was made of its diagonal (`torch.diag_embed`) and that
+only views and checks came between that and the factorization.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from whystall.trace.columns import judged, matching
 
 _MAKES: Final = "aten::diag_embed"
 _FACTORS: Final = frozenset({"aten::linalg_cholesky_ex", "aten::linalg_cholesky", "aten::cholesky"})
-# Views of it, copies, and what a distribution asks of its parameters.
+# Views of it, copies, and the reads of its parameters by a distribution.
 _LEAVES: Final = frozenset(
     f"aten::{name}"
     for name in (

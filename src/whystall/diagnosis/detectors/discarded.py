@@ -1,8 +1,8 @@
 """Backward work whose gradients nothing reads before they are dropped, or at all.
 
-Nobody records which tensor a gradient belongs to. Shapes do: what adds a gradient has its shape, and so have the
-operators of an optimizer's step. Whether a gradient was there before tells the kind of the addition: one that is handed
-over was dropped, one that is added to was kept.
+A recording does not state the tensor of a gradient. Shapes identify it: the operator that adds a gradient has its
+shape, and so have the operators of an optimizer's step. The kind of the addition shows whether a gradient existed
+before: one that is handed over had been dropped, one that is added to had been kept.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from whystall.trace.link import rows_of
 
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _ENGINE: Final = "autograd::engine::evaluate_function"
-# What lies between the gradients of a layer's weight and bias.
+# Nodes between the gradients of a layer's weight and bias.
 _WITHIN_LAYER: Final = ("AccumulateGrad", "TBackward0", "TransposeBackward0")
 _TABLES: Final = ("EmbeddingBackward0", "EmbeddingBagBackward0")
 _LINEAR: Final = ("AddmmBackward0", "MmBackward0")
 _ADDS: Final = frozenset({"aten::add_", "aten::add"})
 _CONVOLUTION: Final = "aten::convolution_backward"
 _MAKE_WEIGHTS: Final = frozenset({"aten::mm", _CONVOLUTION})
-# Between what makes a gradient and what adds it are at most a transposition and a few views.
+# Between the operator that makes a gradient and the one that adds it are at most a transposition and a few views.
 _NEAR: Final = 4
 _WHOLE: Final = frozenset(
     {"long int", "long", "int", "short int", "short", "bool", "unsigned char", "signed char", "char"}
 )
 _ZEROS: Final = frozenset({"aten::zero_", "aten::_foreach_zero_"})
-# Parameters, and what is done to them with.
+# Parameters, and the list that is applied to them.
 _TWO_LISTS: Final = 2
-# Of so many optimizer steps one would have read the gradients of all parameters that are trained.
+# Within this many optimizer steps one would have read the gradients of all trained parameters.
 _LEAST_STEPS: Final = 2
 _LEAST_PASSES: Final = 3
 
@@ -58,9 +58,9 @@ class _Accumulated:
 
 
 def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
-    """Per operator the share that is left without gradients which are dropped before anything reads them.
+    """The share of each operator that is left without gradients which are dropped before anything reads them.
 
-    0 for what backward passes do for such gradients alone, a half for a convolution's backward pass that makes one of a
+    0 for work of backward passes on such gradients alone, a half for a convolution's backward pass that makes one of a
     weight beside the one that goes on, 1 for all others.
     """
     table = rank.trace.operators
@@ -77,7 +77,7 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
         if not _of_inputs(found):
             return left
         found = [(passes, read) for passes, read in found if not len(read) and _piles_up(passes)]
-    elif not any(len(read) for _, read in found) or not tells_sizes(rank):  # nobody knows what the optimizer reads
+    elif not any(len(read) for _, read in found) or not tells_sizes(rank):  # the optimizer's reads are unknown
         return left
     for rows in _unread(found):
         lost[rows] = True
@@ -103,10 +103,10 @@ def _piles_up(passes: list[_Accumulated]) -> bool:
 
 
 def _of_inputs(found: list[tuple[list[_Accumulated], NDArray[np.int64]]]) -> bool:
-    """Whether each pass makes gradients of what is made anew for it, and something reads them.
+    """Whether each pass computes gradients of inputs that are new for it, and something reads them.
 
-    Forces, attacks, pictures: a job without an optimizer's step that asks for gradients of inputs. What piles up beside
-    them is no accumulation for a step that lies outside of the recording.
+    Forces, attacks, pictures: a job without an optimizer's step that needs gradients of inputs. Gradients that pile up
+    beside them are no accumulation for a step outside of the recording.
     """
     count = max((len(passes) for passes, _ in found), default=0)
     return count >= _LEAST_PASSES and any(
@@ -115,9 +115,9 @@ def _of_inputs(found: list[tuple[list[_Accumulated], NDArray[np.int64]]]) -> boo
 
 
 def _arithmetic(rank: RankCase) -> Mask:
-    """What is computed element by element outside of backward passes: an update by hand is, whatever autograd numbers.
+    """Elementwise work outside of backward passes: a manual update is, even if autograd numbers it.
 
-    Where gradients are recorded it numbers also what it will not differentiate.
+    While gradients are recorded, autograd numbers also operators that it will not differentiate.
     """
     engine = matching(rank.trace.operators["name"], lambda name: name.startswith(_ENGINE))
     work = rank.workings.work
@@ -174,9 +174,9 @@ def _passes(
 
 
 def _never_dropped(of_pass: NDArray[np.intp], kept: Mask) -> bool:
-    """Whether each pass adds to some gradients of a shape and hands as many others over as any pass does.
+    """Whether each pass adds to some gradients of a shape and hands over others, in the same numbers in every pass.
 
-    Those that are handed over are an optimizer's, which drops what it has read; the others belong to none.
+    An optimizer owns those that are handed over: it drops what it has read. The others belong to none.
     """
     numbers, place = np.unique(of_pass, return_inverse=True)
     added, anew = (np.bincount(place, weights=of, minlength=len(numbers)) for of in (kept, ~kept))
@@ -199,7 +199,7 @@ def _used(passes: list[_Accumulated], read: NDArray[np.int64]) -> list[bool]:
 def _of_lists(rank: RankCase) -> Mask:
     """Operators that may read any gradient: the shapes within a list of more than 30 tensors are not recorded.
 
-    One list alone, and in no optimizer's step, is scaled or measured (clipped) and not used.
+    A single list, outside of optimizers' steps, is scaled or measured (clipped) and not used.
     """
     table = rank.trace.operators
     given = np.flatnonzero(table["input_types"].cast(str).fill_null("").str.contains("TensorList").to_numpy())
@@ -211,9 +211,9 @@ def _of_lists(rank: RankCase) -> Mask:
 
 
 def _of_numbers(types: str | None, dims: str | None) -> str:
-    """The sizes of what a call is given, without its whole numbers and marks: a gradient is none.
+    """The sizes of a call's arguments, without integers and masks: they are no gradients.
 
-    Labels of a batch are as many as a narrow layer has channels.
+    The labels of a batch may have the size of a narrow layer.
     """
     try:
         kinds, sizes = parse_json(types or "[]"), parse_json(dims or "[]")
@@ -226,7 +226,7 @@ def _of_numbers(types: str | None, dims: str | None) -> str:
 
 
 def _untold_lists(types: str | None, dims: str | None) -> int:
-    """How many lists of tensors a call is given of which the shapes are not told; where one's are, others are empty."""
+    """The number of a call's tensor lists without recorded shapes; if one has shapes, the others are empty."""
     try:
         given = zip(parse_json(types or "[]"), parse_json(dims or "[]"), strict=True)
         lists = [sizes for kind, sizes in given if kind == "TensorList"]
@@ -236,13 +236,13 @@ def _untold_lists(types: str | None, dims: str | None) -> int:
 
 
 def _pass_of(rank: RankCase) -> NDArray[np.intp]:
-    """Of each operator a number that is the same for all of one backward pass: of forward calls before it."""
+    """A number for each operator that all operators of one backward pass share: the number of earlier forward calls."""
     at = rank.trace.operators["ts_ns"].to_numpy()
     return np.searchsorted(np.sort(at[_numbered_forward(rank)]), at)
 
 
 def _numbered_forward(rank: RankCase) -> Mask:
-    """Operators of forward passes that autograd will differentiate; not what a backward pass computes again."""
+    """Operators of forward passes that autograd will differentiate, without recomputation in backward passes."""
     table = rank.trace.operators
     numbered: Mask = table["sequence"].fill_null(-1).to_numpy() >= 0
     engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
@@ -250,13 +250,13 @@ def _numbered_forward(rank: RankCase) -> Mask:
 
 
 def outside_of_autograd(rank: RankCase) -> Mask:
-    """Operators that neither autograd differentiates nor a backward pass calls: an optimizer's, and all by hand.
+    """Operators that neither autograd differentiates nor a backward pass calls: an optimizer's, and manual updates.
 
-    Those that fill gradients with zeros are none: they drop what was there.
+    Operators that fill gradients with zeros are none: they drop the old values.
     """
     table = rank.trace.operators
     numbered = table["sequence"].fill_null(-1).to_numpy() >= 0
-    # What runs beside the addition of a gradient is a hook's: it may well be an optimizer.
+    # An operator beside the addition of a gradient belongs to a hook: it may well be an optimizer.
     engine = matching(
         table["name"],
         lambda name: name == _ACCUMULATE or (name.startswith(_ENGINE) and not name.endswith(_ACCUMULATE)),
@@ -268,12 +268,12 @@ def outside_of_autograd(rank: RankCase) -> Mask:
 
 
 def _only_for(rank: RankCase, accumulates: Mask, lost: Mask, *, towers: bool) -> Mask:
-    """What the engine does for gradients that are lost, and for nothing else: the rest of a chain after the first one.
+    """The engine's work for lost gradients alone: the rest of a chain after the first one.
 
-    A chain begins where a loss hands on its gradient, a single number. Where gradients that are used come later in it,
-    what is before them is needed, unless it ends by itself: a tower of its own, whose first layer hands on nothing, and
-    whose gradients pile up, as no optimizer drops them, beside those of others, which begin anew. (Without an optimizer
-    gradients of inputs are wanted, of which all of a model may be made: ``towers`` are none there.)
+    A chain begins where a loss hands on its gradient, a single number. If used gradients come later in it, the work
+    before them is needed, unless it is a tower: it ends by itself, its first layer hands on no gradient, and its
+    gradients pile up, as no optimizer drops them, beside those of others, which begin from none. (Without an optimizer
+    the gradients of inputs are wanted, and all of a model may depend on them: there are no ``towers``.)
     """
     table = rank.trace.operators
     tree = rank.workings.tree
@@ -313,7 +313,7 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask, *, towers: bool) ->
 
 
 def _hand_nothing_on(rank: RankCase, caller: NDArray[np.int32]) -> Mask:
-    """The engine's nodes that make a gradient of a weight and none of what the layer was given: of a model's first."""
+    """The engine's nodes that make a gradient of a weight and none of the layer's input: a model's first layer."""
     table = rank.trace.operators
     products = np.flatnonzero(matching(table["name"], lambda name: name == "aten::mm") & (caller >= 0))
     count = np.bincount(caller[products], minlength=len(table))
@@ -324,7 +324,7 @@ def _hand_nothing_on(rank: RankCase, caller: NDArray[np.int32]) -> Mask:
 
 
 def _of_the_same_layer(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
-    """The gradients of vectors (biases) that come with the gradient of a matrix which is lost.
+    """The gradients of vectors (biases) that come with the gradient of a matrix that is lost.
 
     Many layers have biases of one length, and another network's optimizer reads it.
     """
@@ -341,7 +341,7 @@ def _of_the_same_layer(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
 
 
 def _leave_out_weights(rank: RankCase, accumulates: Mask, lost: Mask, left: NDArray[np.float64]) -> None:
-    """Leaves out what makes lost gradients of weights in calls that hand another gradient on."""
+    """Leaves out operators that make lost gradients of weights in calls that hand another gradient on."""
     table, tree = rank.trace.operators, rank.workings.tree
     engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
     products = matching(table["name"], _MAKE_WEIGHTS.__contains__)

@@ -1,7 +1,7 @@
 """Sums over several tensors (einsum) that are contracted from left to right where another order is less work.
 
-Torch asks ``opt_einsum`` for the order where that is installed, and goes from left to right where it is not. The
-equation is not recorded: dimensions of one size are taken for one, and where the sizes leave doubt nothing is said.
+torch uses the order of ``opt_einsum`` where that is installed, and goes from left to right where it is not. The
+equation is not recorded: dimensions of one size count as one, and if sizes are ambiguous there is no finding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from whystall.trace.columns import judged, matching
 _OPERANDS: Final = (3, 6)
 _LEAST_SAVED: Final = 0.5
 _LEAST_WORK: Final = 1 << 18
-# Small products are less well computed than large ones: so many times what their arithmetic says, at most.
+# Small products run below the speed of large ones: at most this many times their arithmetic's time.
 _SLOWER: Final = 4.0
 Labels = frozenset[int]
 
@@ -72,7 +72,7 @@ def einsum_order(rank: RankCase) -> Wasted | None:
 
 
 def _operands(dims: str | None) -> tuple[Shape, ...] | None:
-    """The sizes of the tensors in a sum, where each dimension can be told by its size."""
+    """The sizes of the tensors in a sum, if each dimension has a distinct size."""
     for sizes in sizes_by_argument(dims):
         if _OPERANDS[0] <= len(sizes) <= _OPERANDS[1]:
             apart = all(len(set(size)) == len(size) for size in sizes)
@@ -81,7 +81,7 @@ def _operands(dims: str | None) -> tuple[Shape, ...] | None:
 
 
 def _contractions(rank: RankCase, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Iterator[tuple[int, int]]:
-    """Of each product within a sum its multiplications, and how many numbers it makes."""
+    """The multiplications of each product within a sum, and the number of elements it makes."""
     table = rank.trace.operators
     names, dims = table["name"][rows].cast(str), table["input_dims"][rows]
     for name, text in zip(names, dims, strict=True):
@@ -98,7 +98,7 @@ def _contractions(rank: RankCase, rows: np.ndarray[tuple[int], np.dtype[np.intp]
 
 
 def _least_work(operands: tuple[Shape, ...], made: int) -> int | None:
-    """The multiplications of the best order, of sums that give so many numbers; nothing where that is unclear."""
+    """The multiplications of the best order, for sums with ``made`` elements; ``None`` where that is ambiguous."""
     labels = frozenset(size for operand in operands for size in operand)
     results = [
         frozenset(some)

@@ -26,7 +26,7 @@ class Chains:
 
 
 def elementwise_chains(rank: RankCase, *, calls: int, least_bytes: float) -> Chains | None:
-    """The chains of at least so many calls outside of optimizers' steps, each of which moves so many bytes."""
+    """The chains of at least ``calls`` calls outside of optimizers' steps, each call of at least ``least_bytes``."""
     table, work = rank.trace.operators, rank.workings.work
     rows = np.flatnonzero(work.counted)
     start, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()

@@ -1,4 +1,4 @@
-"""What happens in some steps only, as a recording shows it: by name, or as long Python that nothing names."""
+"""Episodes in a recording: occasional work, identified by name, or as long Python without a name."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _MANY_COPIES: Final = 16
 _STATE_BYTES: Final = 1 << 22
 _COPY_PAUSE_NS: Final = 5_000_000
 _MOSTLY: Final = 0.7
-# Where a run collects for far longer than what is silent takes, it does so in other places.
+# If a run's collections take far longer than the silent stretches, they are in other places.
 _AT_MOST: Final = 2.0
 
 
 def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
-    """What annotations and Python frames on the training thread name as an episode of a kind."""
+    """Episodes of a kind that annotations and Python frames on the training thread name."""
     for rank in case.ranks:
         begin, end = named_times(rank, kind)
         if len(begin):
@@ -42,19 +42,19 @@ def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
 def named_times(rank: RankCase, *kinds: Episode) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Begin and end of the episodes of some kinds on the training thread, or on those of its backward pass.
 
-    What holds a whole step is the loop, whatever it is called.
+    A span that covers a whole step is the loop, under any name.
     """
     saves = [kind for kind in kinds if kind == "checkpoint"]
     parts = [_named(rank, [kind for kind in kinds if kind != "checkpoint"])] if len(saves) < len(kinds) else []
     if saves:
         begin, end, thread = _named(rank, saves)
-        # A save multiplies no matrices: what does is called so because its activations are recomputed.
+        # A save multiplies no matrices: a span that does has that name because its activations are recomputed.
         kept = ~_multiplies(rank, begin, end)
         parts.append((begin[kept], end[kept], thread[kept]))
     begin, end, thread = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(begin, kind="stable")
     begin, end, thread = begin[order], end[order], thread[order]
-    # The training thread waits for autograd's threads: what happens there once holds it up as well.
+    # The training thread waits for autograd's threads: rare work there delays it as well.
     own = ((thread == rank.training) | np.isin(thread, rank.backward_threads)) & ~_holds_a_step(rank, begin, end)
     return begin[own], end[own]
 
@@ -69,7 +69,7 @@ def _named(rank: RankCase, kinds: Sequence[Episode]) -> tuple[NDArray[np.int64],
 
 
 def _multiplies(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
-    """In which of some intervals, on any thread, an operator multiplies matrices or convolves."""
+    """Marks the intervals in which an operator on any thread multiplies matrices or convolves."""
     products = matching(rank.trace.operators["name"], lambda name: bool(_PRODUCT.search(name)))
     at = np.sort(rank.trace.operators["ts_ns"].to_numpy()[products])
     inside: Mask = np.searchsorted(at, end) > np.searchsorted(at, begin)
@@ -92,7 +92,7 @@ def _is_episode(name: str, kind: Episode) -> bool:
 def episode(
     case: Case, rank: RankCase, cause: str, begin: NDArray[np.int64], end: NDArray[np.int64], **more: object
 ) -> Replayed:
-    """A candidate that goes without what lies in some intervals: the host's time, what it launched, and its waits."""
+    """A candidate without the work in some intervals: the host's time, its launches, and its waits."""
     graph = case.replayed
     host = case.host_within(rank, begin, end)
     device = case.nodes(rank, device=rank.launched_in(begin, end))
@@ -132,10 +132,10 @@ def _union_ns(begin: NDArray[np.int64], end: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """Long Python in a minority of a rank's steps, which nothing names.
+    """Long unnamed Python in a minority of a rank's steps.
 
-    It ``saves`` after a state was copied from the device. It ``collects`` garbage where Python itself says that the run
-    does so for as long on average: then nearly all of it is that.
+    It ``saves`` after a state was copied from the device. It ``collects`` garbage if Python's own counters show the
+    same mean time for the run's collections: then nearly all of it is that.
     """
 
     rank: RankCase
@@ -152,7 +152,7 @@ class Silent:
 
 
 def silent_episodes(case: Case) -> Iterator[Silent]:
-    """Of each rank on a device: its long stretches of Python in a minority of the steps that nothing names."""
+    """Long stretches of unnamed Python in a minority of the steps, for each rank on a device."""
     for rank in case.ranks:
         if not rank.on_device:
             continue
@@ -181,9 +181,9 @@ def collected_ns(case: Case, rank: RankCase) -> float | None:
 
 
 def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
-    """In which of some stretches neither an operator or call runs most of the time, on any thread, nor an episode.
+    """Marks the stretches in which, most of the time, no thread runs an operator, a call or an episode.
 
-    Other annotations, such as that of a step or a backward pass, name what they always hold and not what is rare.
+    Other annotations, such as that of a step or a backward pass, name constant work and not rare work.
     """
     first, last = (
         np.concatenate(both)
@@ -197,11 +197,11 @@ def _is_silent(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64])
 def _calls_within(
     rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Begin and end of the operators and calls, on any thread, of which some lies in one of some stretches."""
+    """Begin and end of the operators and calls, on any thread, that overlap one of some stretches."""
     tables = [getattr(rank.trace, name) for name in ("operators", "runtime_calls")]
     first = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
     last = first + np.concatenate([table["duration_ns"].to_numpy() for table in tables])
-    # Stretches do not overlap, so that what begins after one and is over before the next lies in none.
+    # Stretches do not overlap: an event that begins after one and is over before the next lies in none.
     after = np.searchsorted(end, first, side="right")
     near = last > np.append(begin, np.iinfo(np.int64).max)[after]
     return first[near], last[near]
@@ -212,7 +212,7 @@ def annotation_around(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.
     table = rank.trace.annotations
     names, marks = distinct(table["name"]), set(rank.trace.steps["name"].to_list())
     first, length = table["ts_ns"].to_numpy(), table["duration_ns"].to_numpy()
-    # Stretches do not overlap: an annotation holds some of one if one ends after it begins and begins before it ends.
+    # Stretches do not overlap: an annotation overlaps one if one ends after it begins and begins before it ends.
     after = np.searchsorted(end, first, side="right")
     holds = (after < len(begin)) & (begin[np.minimum(after, len(begin) - 1)] < first + length)
     own = np.flatnonzero(holds & (table["thread"].to_numpy() == rank.training))

@@ -1,6 +1,6 @@
-"""Matrices that an optimizer factors anew in each of its steps: the roots and inverses of second-order methods.
+"""Matrices that an optimizer factors in each of its steps: the roots and inverses of second-order methods.
 
-What they precondition with changes slowly: Shampoo, SOAP and K-FAC renew it every ten to a hundred steps.
+Their preconditioner changes slowly: Shampoo, SOAP and K-FAC renew it every ten to a hundred steps.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _FACTORS: Final = frozenset(
     )
 )
 _LEAST_ROWS: Final = 8
-# Of every tenth step a tenth is left; of every third, which nobody needs, a third.
+# Factoring in every tenth step leaves a tenth; in every third, which is never needed, a third.
 _LEFT: Final = (0.01, 0.1, 0.34)
-# Of fewer steps it is not known how often it happens.
+# With fewer steps the frequency is unknown.
 _FEWEST: Final = 3
 
 

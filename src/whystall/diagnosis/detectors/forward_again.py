@@ -14,13 +14,13 @@ from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 
 _CHECKPOINT: Final = "CheckpointFunctionBackward"
-# What derivatives are made of.
+# Operators that derivatives consist of.
 _OF_DERIVATIVES: Final = re.compile(
     r"^aten::(_to_copy|_unsafe_view|add_?|as_strided|bmm|clone|conj|contiguous|copy_|detach|div|empty|expand(_as)?|fill_"
     r"|full|matmul|mm|mul_?|narrow|neg|new_empty|new_zeros|(ones|zeros)_like|permute|pow|reciprocal|reshape|rsub|select"
     r"|slice|sqrt|squeeze|sub|sum(_to_size)?|t|to|transpose|unsqueeze|view|where|zeros)$"
 )
-# Of the products of a pass that no backward pass uses, so many are done by the differentiated one too.
+# Minimum share of the pass's products without a backward operator that the differentiated pass repeats.
 _REPEATED: Final = 0.9
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::convolution"})
 
@@ -28,8 +28,8 @@ _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::con
 def repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
     """Operators of a forward pass that run again during the backward pass, and those no backward operator refers to.
 
-    Autograd numbers what it will differentiate; a backward operator carries the number of its forward. What no backward
-    operator refers to counts where the differentiated pass does the same: a frozen model's pass is needed.
+    Autograd numbers operators that it will differentiate; a backward operator carries the number of its forward. An
+    operator without a backward one counts if the differentiated pass does the same: a frozen model's pass is needed.
     """
     table = rank.trace.operators
     nothing = np.zeros(len(table), np.bool_)
@@ -57,9 +57,9 @@ def repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
 def _computed_again(rank: RankCase, numbered: Mask, *, outside: Mask, nodes: Mask) -> Mask:
     """Which numbered operators within backward nodes are a forward pass's, and no derivatives of a higher order.
 
-    A gradient of a gradient (create_graph: penalties, differential equations) makes autograd number what a backward
-    node computes, too. Only a forward pass calls what it calls outside as well, and no derivative is made of, and
-    nothing else (a sum's derivative turns it around). Where it has nothing of that kind, all is taken for its own.
+    A gradient of a gradient (create_graph: penalties, differential equations) makes autograd number the work of a
+    backward node, too. A forward pass is recognised by operators that also occur outside, of which no derivative
+    consists (a sum's derivative turns it around). Without any of these, all operators count as its own.
     """
     table, tree = rank.trace.operators, rank.workings.tree
     names = table["name"].cast(str)

@@ -1,4 +1,4 @@
-"""Memory of large tensors that is given back to the system: a pause in Python after the last use of them."""
+"""Large tensors' memory that is returned to the system: a pause in Python after their last use."""
 
 from __future__ import annotations
 

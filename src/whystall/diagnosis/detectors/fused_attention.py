@@ -1,4 +1,4 @@
-"""What fused attention takes on a CPU where the scores that are written out are large."""
+"""Fused attention's time on a CPU where materialised scores are large."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class LargeScores:
-    """What is left of the products, and the engine's own work around what goes backward through the scores."""
+    """The remaining share of the products, and the engine's own work in the backward pass of the scores."""
 
     left: float
     freed: Mask
 
 
 def large_scores(rank: RankCase, scores: Mask, products: Mask, least_bytes: float) -> LargeScores | None:
-    """What fused attention would leave; ``None`` where the scores are small, or the heads of no known size."""
+    """The effect of fused attention; ``None`` where the scores are small, or the heads have no known size."""
     table = rank.trace.operators
     names = table["name"].cast(str).to_numpy()
     dims = np.array(["" if text is None else str(text) for text in table["input_dims"].cast(str).to_list()])

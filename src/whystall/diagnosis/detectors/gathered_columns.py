@@ -1,11 +1,10 @@
-"""Columns that are picked by their numbers from a large matrix whose rows stand together in memory, and windows.
+"""Columns that are picked by index from a large row-major matrix, and windows.
 
-A window is many numbers of one row each (`table.t()[row[:, None], start[:, None] + offsets]`), which stand apart where
-the columns stand together.
+A window is many numbers of one row each (`table.t()[row[:, None], start[:, None] + offsets]`), which lie apart in a
+column-major matrix.
 
-Each number of a picked column lies in a line of the cache of its own, so that a sixteenth of what is read is used.
-Which dimension is picked from shows in the view that indexing makes of the matrix (a stride of nothing), or in its
-arguments.
+Each number of a picked column lies in a cache line of its own, so that a sixteenth of the bytes read is used. The
+picked dimension shows in the view that indexing makes of the matrix (a stride of 0), or in its arguments.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _LEAST_ELEMENTS: Final = 1 << 20
 _LEAST_ROWS: Final = 32
 # A few columns are a choice of features, whose rows are wanted elsewhere.
 _LEAST_PICKED: Final = 16
-# Of more of the columns a line of the cache holds several.
+# With a larger share of the columns a cache line holds several of them.
 _MOST_PICKED: Final = 1 / 4
 # Rows are picked at 0.4 to 1.5 ns for each number, columns of large matrices at 4 to 21.
 _SLOW_NS: Final = 3.0
-# What rows took of the time of columns, for five sizes of 1 M to 64 M numbers: 0.03 to 0.26.
+# Time of rows relative to columns, for five sizes of 1 M to 64 M numbers: 0.03 to 0.26.
 _LEFT: Final = (0.03, 0.1, 0.35)
 
 

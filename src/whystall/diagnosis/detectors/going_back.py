@@ -1,4 +1,4 @@
-"""What goes back through operators of a forward pass."""
+"""The backward operators of a forward pass's operators."""
 
 from __future__ import annotations
 

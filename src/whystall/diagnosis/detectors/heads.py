@@ -1,8 +1,8 @@
-"""Which gradients lie beyond a head: an optimizer has a model's last layers alone, and backward passes go on.
+"""Gradients beyond a head: an optimizer has a model's last layers alone, and backward passes go on.
 
-Nobody records which parameters an optimizer has. It updates so many of each shape in a step, and a backward pass comes
-to a model's last layers first: where the first gradients of every pass are as many of each shape as every step updates,
-they are those, and what comes later is another's.
+A recording does not state an optimizer's parameters. It updates the same number of each shape in a step, and a backward
+pass reaches a model's last layers first: if the first gradients of every pass match, by shape and number, the
+parameters that every step updates, they are the head's, and later ones belong to other layers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _LEAST_STEPS: Final = 2
 
 
 def beyond_the_head(rank: RankCase, accumulates: Mask, of_pass: NDArray[np.intp]) -> Mask:
-    """The additions of gradients after those of the head, of shapes that it has; none where it cannot be told.
+    """The additions of gradients after those of the head, of shapes that it has; none where it is unknown.
 
-    What reads gradients of other shapes is known by these. ``of_pass`` is the number of each operator's backward pass.
+    Gradients of other shapes are identified by their shapes. ``of_pass`` is the number of each operator's backward
+    pass.
     """
     found = np.zeros(len(accumulates), np.bool_)
     updated = list(_updated(rank))
@@ -45,9 +46,9 @@ def beyond_the_head(rank: RankCase, accumulates: Mask, of_pass: NDArray[np.intp]
 
 
 def _updated(rank: RankCase) -> Iterator[Counter[Shape]]:
-    """Of each step of an optimizer how many parameters of each shape it updates: each is in as many calls of a kind.
+    """The parameters that each optimizer step updates, counted by shape: each is in the same number of calls of a kind.
 
-    Of the kinds the one with fewest calls counts. A step that tells nothing of its parameters has none.
+    The kind with fewest calls counts. A step without recorded parameters has none.
     """
     table = rank.trace.operators
     begin, end, thread = rank.optimizer_steps

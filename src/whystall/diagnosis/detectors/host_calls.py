@@ -1,4 +1,4 @@
-"""Runtime calls as rules see them: those in which the host waits, the operators around them, and what hides them."""
+"""Runtime calls as rules see them: the host's waits, the operators around them, and the work that hides them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from whystall.replay.graph import EdgeKind, Mask, Nodes
 from whystall.trace.link import rows_of
 from whystall.vocabulary.runtime_calls import is_call
 
-# Below this share of the time it is not the device's work that hides what the host does.
+# Below this share of the time the device's work does not hide the host's.
 _MOSTLY_BUSY: Final = 0.5
 
 
 def hidden(rank: RankCase, what: str) -> str:
-    """What is said of something large whose removal gains nothing.
+    """The sentence on a large cost whose removal gains nothing.
 
     The device is busy meanwhile, or idle all the same.
     """
@@ -99,7 +99,7 @@ def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
 
 
 def waited_ns(case: Case, rank: RankCase, calls: Mask, after: Nodes) -> int:
-    """How long the host waited in calls, per step: from what it did last to what it went on with."""
+    """The host's waiting time in calls, per step: from the end of its last work to its next work."""
     graph = case.replayed
     begin, end, _ = rank.intervals(calls)
     instants = graph.own_times(rank.rank, graph.start[after])

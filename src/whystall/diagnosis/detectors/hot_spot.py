@@ -1,6 +1,6 @@
-"""What takes most of the time where no cause applies: an operator or a kernel, its place in the code, and its limit.
+"""The costliest operator or kernel where no cause applies, its place in the code, and its limit.
 
-A verdict without a cause still says where the time goes. "Healthy" is claimed only where each expensive operator is
+A verdict without a cause still names where the time goes. "Healthy" is claimed only where each expensive operator is
 known to be near a limit of the device.
 """
 
@@ -26,7 +26,7 @@ from whystall.trace.link import rows_of
 
 # An operator is expensive from this share of the busy time on (as of `limits`).
 _EXPENSIVE: Final = 0.2
-# The limit of an operator is known where it is known of so much of its time.
+# The limit of an operator is known where it is known for this share of its time.
 _KNOWN: Final = 0.5
 # Recorded sizes that explain so little of an operator's time are not those of its work.
 _MOST_TIMES: Final = 50
@@ -41,12 +41,12 @@ class HotSpot:
 
     what: str
     share: float
-    """Of the time in which the device, or without one the training thread's operators, worked."""
+    """Share of the time in which the device, or without one the training thread's operators, worked."""
     on_device: bool
     times: float | None
-    """How many times as long it takes as its arithmetic and bytes need at least; ``None``: that is not known."""
+    """The ratio of its time to the least time of its arithmetic and bytes; ``None`` where unknown."""
     limit: str
-    """What the limit is, or why it is not known."""
+    """The limit, or the reason why it is unknown."""
     place: str
     """Where it is called from, or an empty text."""
 
@@ -87,14 +87,14 @@ def _times(case: Case, rank: RankCase) -> NDArray[np.float64]:
 
 
 def _names(rank: RankCase) -> tuple[list[str], NDArray[np.int64]]:
-    """What each device event, or each operator, is called: by its operator where one launched it."""
+    """The name of each device event, or of each operator: its operator's, where one launched it."""
     operators = distinct(rank.trace.operators["name"])
     of_name = codes(rank.trace.operators["name"]).astype(np.int64)
     if not rank.on_device:
         return operators, of_name
     events = rank.trace.device_events
     kernels = [short_name(name) for name in distinct(events["name"])]
-    # A region that was compiled is no operator: what its kernels are called says more.
+    # A compiled region is no operator: its kernels' names are more specific.
     named = np.array([bool(_OPERATOR.match(name)) for name in operators], np.bool_)
     of_operator = np.append(np.where(named[of_name], of_name, -1) if len(named) else of_name, -1)[
         rows_of(events["operator"])

@@ -1,4 +1,4 @@
-"""What samples of a whole run show of its input: the time spent waiting for batches, by what the loader is and does."""
+"""Input waits in samples of a whole run: the time spent waiting for batches, by the loader's kind and activity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from whystall.diagnosis.detectors.slow_steps import of_slow_steps, slow_steps
 from whystall.diagnosis.finding import Evidence
 
 DEFAULT_CORES: Final = 4
-"""So many cores a machine is taken to have where nobody says."""
+"""Cores of a machine whose number is unknown."""
 WAITS: Final = 0.3
 """A worker that waits for storage takes less than this much of a core."""
 # A worker that computes takes this much of a core.
@@ -41,13 +41,13 @@ _MOST_OF_AN_EPOCH: Final = 2
 _RARE_FETCHES: Final = 0.2
 # Handing over a batch that is ready (pickling, shared memory) is no wait for workers; it takes no longer than this.
 _LONGEST_HANDOVER_NS: Final = 2_000_000
-# Where a thread is found that takes a batch over: it reads what a worker sent, and opens the memory that tensors share.
+# Functions of a thread that receives a batch: it reads a worker's message, and opens the memory that tensors share.
 _TAKES_OVER: Final = re.compile(
     r"^(multiprocessing\.(connection|reduction|resource_sharer)|torch\.(multiprocessing|_utils|storage))\b"
 )
-# Fewer of the stack samples that found the thread in its loader are what any batch takes.
+# Any batch takes this share of the stack samples that found the thread in its loader.
 _MOSTLY_TAKING_OVER: Final = 1 / 3
-# A thread that is off its core for this share of the time in which it takes batches over waits for them.
+# A thread that is off its core for this share of the time in which it receives batches waits for them.
 _MOSTLY_WAITING: Final = 0.7
 
 _COMPUTED: Final = frozenset({"forward", "backward", "optimizer"})
@@ -84,7 +84,7 @@ class InputWaits:
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """What is known of the waits, whatever causes them."""
+        """The facts about the waits, for every cause."""
         begun = self.begun
         return (
             evidence.time("waiting for batches, on average", round(self.share * self.run.mean_ns), per="step"),
@@ -96,7 +96,7 @@ class InputWaits:
 
 
 def input_waits(case: Case) -> list[InputWaits]:
-    """The waits of all runs of which samples may name a cause."""
+    """The waits of all runs whose samples may name a cause."""
     key = ("input_waits", -1)
     if key not in case.kept:
         found = (_waits(case, run) for run in measured_runs(case))
@@ -130,7 +130,7 @@ def starved_for(waits: InputWaits, share: float, *more: Evidence) -> Sampled:
 
 
 def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
-    """The waits in single long fetches, of one kind; ``least`` of what they cost goes away for sure."""
+    """The waits in single long fetches, of one kind; the share ``least`` of their cost goes away for sure."""
     for waits in input_waits(case):
         if waits.spiked == cause:
             slow = evidence.count("steps that waited far longer than usual", waits.run.slow_count)
@@ -154,7 +154,7 @@ def spiked(case: Case, cause: Spikes, least: float) -> Iterator[Sampled]:
 
 
 def spiked_on_device(case: Case, cause: Spikes) -> Iterator[Sampled]:
-    """The same in the slow steps of a job with an accelerator: whether usual waits are hidden only a trace tells."""
+    """The same in the slow steps of a job with an accelerator: only a trace shows whether usual waits are hidden."""
     for slow in slow_steps(case):
         share = slow.lost("input")
         workers = _workers(case, slow.run)
@@ -165,7 +165,7 @@ def spiked_on_device(case: Case, cause: Spikes) -> Iterator[Sampled]:
 
 
 def _once_an_epoch(case: Case, run: RunSummary) -> bool:
-    """Whether the one loader with workers tells how many batches an epoch has, and no more fetches were long."""
+    """Whether the one loader with workers has a known number of batches per epoch, and no more fetches were long."""
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     batches = [int(loader.get("batches") or 0) for loader in loaders]
     if len(batches) != 1 or not 0 < batches[0] <= run.measured:
@@ -179,7 +179,7 @@ def _while_workers_start(waits: InputWaits) -> float:
 
 
 SURE_OF_SPIKES: Final = 1 - SPREAD
-"""What of long fetches goes away for sure where the remedy takes all of them."""
+"""The share of long fetches that surely goes away if the remedy applies to all of them."""
 
 
 def takes_over(line: SampledLine) -> bool:
@@ -204,7 +204,7 @@ def _waits(case: Case, run: RunSummary) -> InputWaits | None:
     left, taken = share, _taking_over(run, share)
     if taken > 0:
         left = max(left - taken, 0.0)
-        if left < taken:  # while batches wait to be taken over, workers wait as well: that is no cause of its own
+        if left < taken:  # while batches wait for the training thread, workers wait too: that is no cause of its own
             return InputWaits(run, workers, share, taken=taken)
     else:
         left = max(left - min(run.ready_input_ns, _LONGEST_HANDOVER_NS) / run.mean_ns, 0.0)
@@ -229,21 +229,21 @@ def _workers(case: Case, run: RunSummary) -> int:
 
 
 def _taking_over(run: RunSummary, share: float) -> float:
-    """The share of time in which the training thread takes over batches of workers, where that is much of it."""
+    """The share of time in which the training thread receives batches from workers, where that is large."""
     inside = lines_where(run, _in_loader)
     known = share_of([line for line in inside if takes_over(line)])
     waits = share_of([line for line in inside if AWAITS.search(line.leaf)])
     whole = max(share_of(inside), 1e-9)
     taken = share * (1 - waits / whole) if known > _MOSTLY_TAKING_OVER * whole else 0.0
-    # Who reads what a worker has not sent yet is on no core.
+    # A process that reads data which a worker has not sent yet is on no core.
     return taken if 1 - run.on_cpu_share < _MOSTLY_WAITING * taken else 0.0
 
 
 def _kind_of_spikes(case: Case, run: RunSummary) -> Spikes | None:
-    """What long fetches are: an epoch's new workers, or very long samples; ``None`` where they are frequent.
+    """The kind of long fetches: an epoch's new workers, or very long samples; ``None`` where they are frequent.
 
-    Workers that stay alive do not start again, nor do others more often than epochs begin; when all are too slow they
-    deliver in bursts, and many fetches are long.
+    Persistent workers do not restart, and others restart only when epochs begin; when all are too slow they deliver in
+    bursts, and many fetches are long.
     """
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     epochs = sum(int(loader.get("epochs") or 0) for loader in loaders)

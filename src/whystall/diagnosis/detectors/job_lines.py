@@ -40,7 +40,7 @@ class Long(NamedTuple):
 
 
 def long_lines(case: Case, cause: str, long: Long, part: str, found: Sequence[JobPlace]) -> Iterator[Standing]:
-    """One candidate of lines outside of steps, if together they are long; ``part`` says when that is."""
+    """One candidate for lines outside of steps, if together they are long; ``part`` is their part of the job."""
     job = case.facts.job
     if job is None:
         return

@@ -36,7 +36,7 @@ def durations(rank: RankCase) -> NDArray[np.float64]:
 
 
 def shortened(case: Case, rank: RankCase, chosen: Mask, target_ns: NDArray[np.float64]) -> Change:
-    """The change by which chosen device events take ``target_ns``, where that is less than what they took."""
+    """The change by which chosen device events take ``target_ns``, if that is shorter."""
     graph = case.replayed
     nodes = case.nodes(rank, device=chosen)
     wanted = case.device_values(rank, target_ns, 0.0)
@@ -53,13 +53,13 @@ def operators_of(rank: RankCase, events: Mask) -> NDArray[np.intp]:
 def prompt(case: Case, nodes: Mask) -> NDArray[np.int64]:
     """The delays of nodes, some of which follow at once."""
     delay = case.replayed.delay
-    # A node without edges begins when its delay says: it has nothing to follow.
+    # A node without edges begins by its delay alone: it has no predecessor.
     follows = np.diff(case.replayed.first.astype(np.int64)) > 0
     return np.where(nodes & follows & (delay > 0), 0, delay)
 
 
 def close_up(case: Case, nodes: Mask, gap_ns: int) -> NDArray[np.int64]:
-    """The lags of edges with some events of a stream no further from what they follow there than a gap."""
+    """The lags of edges if some events of a stream follow their predecessor within a gap."""
     graph = case.replayed
     near = (graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target]
     return np.where(near, np.minimum(graph.lag, gap_ns), graph.lag)
@@ -68,9 +68,9 @@ def close_up(case: Case, nodes: Mask, gap_ns: int) -> NDArray[np.int64]:
 def faster_matrices(
     case: Case, rank: RankCase, chosen: Mask, cause: str, *, ratio: float, peak: str, peak_flops_per_s: float
 ) -> Replayed:
-    """Matrix kernels at another peak: what their FLOPs take at the share of it that good kernels reach.
+    """Matrix kernels at another peak: the time of their FLOPs at the share of it that good kernels reach.
 
-    ``ratio`` is the peak they are at over that one, for kernels whose FLOPs are not known.
+    ``ratio`` is the ratio of their peak to that one, for kernels with unknown FLOPs.
     """
     work = rank.workings
     duration = durations(rank)
@@ -105,13 +105,13 @@ def faster_matrices(
 
 
 def scalar_kernels(work: Workings, dtype: str) -> Mask:
-    """The kernels that could use tensor cores, whose names tell that they do not, and that they take a dtype."""
+    """Kernels of ``dtype`` that could use tensor cores and, by their names, do not."""
     told = work.classified.has("cuda-cores") & work.classified.is_told_to_be(dtype)
     return work.could_use_tensor_cores & ~work.uses_tensor_cores & told
 
 
 def faster_by_names(case: Case, rank: RankCase, chosen: Mask, cause: str, *, ratio: float, peak: str) -> Replayed:
-    """Matrix kernels of unknown work at another peak: at least nothing, since what moves bytes gains nothing by it."""
+    """Matrix kernels of unknown work at another peak: possibly no gain, since kernels bound by memory gain nothing."""
     duration = durations(rank)
     nodes = case.nodes(rank, device=chosen)
     per_step = case.time_of(nodes)

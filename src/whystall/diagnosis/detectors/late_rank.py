@@ -22,17 +22,17 @@ from whystall.trace.columns import matching
 _UNEVEN: Final = 0.1
 """The ranks' layers of a size multiply uneven numbers of rows from this share above their mean on."""
 _EVEN: Final = 0.05
-"""Up to this share they multiply as many."""
+"""Ranks whose numbers of multiplied rows differ by at most this share are even."""
 _HOT: Final = 0.05
-"""Ranks that work so much longer than the mean of all have more to do than their part."""
+"""Ranks that work longer than the mean of all by this share have an excess load."""
 _ENGINE: Final = "autograd::engine"
 _LEAST_EVEN: Final = 0.1
-"""What all tokens pass through on their own rank is at least so much of what experts do."""
+"""Minimum ratio of the products that all tokens pass through on their own rank to those of experts."""
 _MATRIX: Final = 2
 _WITH_GRADIENTS: Final = 3
-"""A product and those of its two gradients take so many times as long as it alone."""
+"""Time of a product and those of its two gradients relative to the product alone."""
 _LEAST_EXPLAINED: Final = 0.5
-"""Of what a rank works above the mean so much is in its experts' products, where they are why it is late."""
+"""Minimum share of a rank's excess work that its experts' products explain, if they are why it is late."""
 Weight = tuple[int, ...]
 
 
@@ -49,13 +49,13 @@ class LateRank:
     idle: float
     """How long their training threads are on no core, in the median."""
     above_mean: float
-    """How much longer it works than all ranks on average: what is gained where work is dealt out anew."""
+    """Its excess over the mean work of all ranks: the gain of an even distribution."""
     hot: tuple[int, ...]
     """The ranks that work longer than the mean."""
 
     @property
     def shared(self) -> float:
-        """What is gained where what it has more is shared out: the others then do their part of it."""
+        """The gain of sharing out its excess: the other ranks then do their part of it."""
         return self.late * (1 - 1 / (1 + len(self.others)))
 
 
@@ -83,23 +83,23 @@ def late_rank(case: Case) -> LateRank | None:
 
 @dataclass(frozen=True, slots=True)
 class UnevenTokens:
-    """What the experts of the rank that works longest have more than those of all ranks on average."""
+    """The excess work of the experts on the busiest rank over the mean of all ranks."""
 
     rows: float
     """The share of rows that they multiply more."""
     takes: float
-    """What these rows take, of the longest mean step of all; no more than that rank works above the mean."""
+    """The time of these rows, as a share of the longest mean step of all; at most that rank's excess over the mean."""
 
 
 def uneven_tokens(case: Case, late: LateRank) -> UnevenTokens | None:
-    """What experts on the late rank multiply more; ``None`` where that is not why it is late, or not most of it.
+    """The excess rows of experts on the late rank; ``None`` where they are not why it is late, or not most of it.
 
-    Of ranks that exchange what they work on, within a forward pass, and send it back. What every token passes through
-    on its own rank is as much on each.
+    Applies to ranks that exchange their tokens within a forward pass, and send them back. Layers that every token
+    passes through on its own rank do the same work on each.
     """
     if case.graph is None or not all(are(collectives(case, one), EXCHANGE).any() for one in case.ranks):
         return None
-    # What lies between exchanges may be experts, all else is what every token passes through.
+    # Products between exchanges may be experts; every token passes through all others.
     for_each: defaultdict[tuple[Weight, bool], dict[int, _Products]] = defaultdict(dict)
     for one in case.ranks:
         for key, products in _by_weight(case, one).items():
@@ -107,7 +107,7 @@ def uneven_tokens(case: Case, late: LateRank) -> UnevenTokens | None:
     uneven = even = most = takes_ns = 0.0
     for (_, exchanged), own in for_each.items():
         usual = sum(one.numbers for one in own.values()) / len(case.ranks)
-        if usual <= 0:  # experts that nobody chose
+        if usual <= 0:  # experts without tokens
             continue
         apart = max(one.numbers for one in own.values()) / usual - 1
         if apart <= _EVEN:
@@ -125,7 +125,7 @@ def uneven_tokens(case: Case, late: LateRank) -> UnevenTokens | None:
 
 @dataclass(slots=True)
 class _Products:
-    """Products with weights of a size: the numbers they multiply in a step, and what they take with their gradients."""
+    """Products with weights of a size: the numbers they multiply in a step, and their time with their gradients."""
 
     numbers: float = 0.0
     takes_ns: float = 0.0

@@ -10,15 +10,15 @@ import polars as pl
 
 from whystall.diagnosis.case import Case
 
-# Whoever comes last does so by its own work where that is longer than the others' by so much of what they wait.
+# The last rank is late by its own work if that exceeds the others' by this share of their wait.
 _OWN: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A collective of several ranks: who made the others wait, by its own work since its last one or ``handed_on``.
+    """A collective of several ranks, and its straggler, by its own work since its last one or ``handed_on``.
 
-    ``wait_ns`` is what the others wait in the median.
+    ``wait_ns`` is the others' median wait.
     """
 
     rank: int
@@ -29,9 +29,9 @@ class Meeting:
 def meetings(case: Case) -> list[Meeting]:
     """The collectives of the window in which ranks meet, in the order in which they were complete.
 
-    A rank that was kept waiting in one group comes late to the next one of another group, and all of that wait for it:
-    the delay is handed on from there. So what happened to the rank that comes last since its last collective decides:
-    where it worked no longer than the others meanwhile, it was late already, and so is whoever made it late then.
+    A rank that waited in one group comes late to the next one of another group, and that whole group waits for it: the
+    delay is passed on. So the last rank's work since its last collective decides: if it worked no longer than the
+    others, it was late already, and the rank that delayed it then is the straggler.
     """
     table = _attended(case)
     out: list[Meeting] = []

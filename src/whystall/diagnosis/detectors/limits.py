@@ -24,9 +24,9 @@ _REACHED: Final = 0.7
 # A family of kernels is expensive from this share of the computing time on.
 _EXPENSIVE: Final = 0.2
 # Kernels that take this many times as long as their work needs are usual (reference: causes.md, "eta"; tiles, tails);
-# beyond it physics leaves room that nobody has explained.
+# beyond it the excess has no explanation.
 _FAR: Final = 1 / 0.35
-# Blocks per multiprocessor up to which a kernel leaves half of the device idle, whatever it does.
+# Blocks per multiprocessor up to which any kernel leaves half of the device idle.
 _FEW: Final = 0.5
 
 
@@ -60,7 +60,7 @@ def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
 
 
 def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
-    """Of the time of compute kernels what their work takes at least, and whether that is mostly moving bytes."""
+    """The least time of the work of compute kernels, as a share of their time, and whether bytes mostly bound it."""
     computes = rank.workings.classified.class_of == COMPUTE
     duration = durations(rank)
     products, moves = least_of_events(rank.workings, peak)
@@ -70,7 +70,7 @@ def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
 
 
 def least_of_events(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Per event what its arithmetic takes at the best measured rate, and its bytes at the bandwidth of copies."""
+    """Per event the time of its arithmetic at the best measured rate, and of its bytes at the bandwidth of copies."""
     flops = work.flops()
     rate = np.full(len(flops), np.inf)
     for dtype, flops_per_s in _rates(peak).items():
@@ -79,7 +79,7 @@ def least_of_events(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float
 
 
 def _rates(peak: Accelerator) -> dict[str, float]:
-    """Matrix FLOP/s by dtype: what was measured at best where it was, else the peak."""
+    """Matrix FLOP/s by dtype: the best measured rate, else the peak."""
     half = peak.bf16_achievable_tflops or peak.bf16_tflops
     share = half / peak.bf16_tflops if half and peak.bf16_tflops else 1.0
     known = {
@@ -96,9 +96,9 @@ class FarFamily:
 
     family: str
     share: float
-    """Of the device's computing time."""
+    """Share of the device's computing time."""
     times: float
-    """How many times as long they take as their work needs at least."""
+    """The ratio of their time to the least time of their work."""
 
     def __str__(self) -> str:
         return (
@@ -112,7 +112,7 @@ class FewBlocks:
     """Kernels that start fewer blocks than half of the device has multiprocessors, and take much of its time."""
 
     share: float
-    """Of the device's computing time."""
+    """Share of the device's computing time."""
     blocks: int
     """The most blocks that any of them has."""
     multiprocessors: int
@@ -125,7 +125,7 @@ class FewBlocks:
 
 
 def far_from_limits(case: Case) -> FarFamily | FewBlocks | None:
-    """The expensive kernels that are farthest from what physics allows; ``None`` where none are, as far as is known."""
+    """The expensive kernels that are farthest from the physical limit; ``None`` where none are, as far as is known."""
     ranks = [rank for rank in case.ranks if rank.on_device]
     far = [family for rank in ranks for family in _far_families(rank)]
     few = [found for rank in ranks if (found := _few_blocks(rank)) is not None]

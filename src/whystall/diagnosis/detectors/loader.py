@@ -1,4 +1,4 @@
-"""What a recording shows of the loader.
+"""A loader's fetches in a recording.
 
 The fetches on the training thread, and which of them are far longer than usual.
 """
@@ -22,22 +22,22 @@ from whystall.replay.graph import Mask
 SINGLE: Final = re.compile(r"SingleProcessDataLoaderIter")
 MULTI: Final = re.compile(r"MultiProcessingDataLoaderIter")
 LEFT_OF_FETCH: Final = 0.02
-"""What is left of a fetch once workers have the batch ready (reference: causes.md, "next() < 5 % of d")."""
-# A fetch that takes so many times the median fetch is one of a kind: the start of workers, or an odd sample.
+"""The rest of a fetch once workers have the batch ready (reference: causes.md, "next() < 5 % of d")."""
+# A fetch that takes this many times the median is special: the start of workers, or an odd sample.
 _SPIKE: Final = 5.0
 _LEAST_SPIKE_NS: Final = 2_000_000
-# With fewer fetches a long one among them says nothing of a rhythm.
+# With fewer fetches a long one among them shows no rhythm.
 _FEWEST_FETCHES: Final = 8
 # The frame in which Python's multiprocessing starts a process.
 _STARTS: Final = re.compile(r"multiprocessing/(process|context)\.py\(\d+\): (start|_Popen)$")
 # Loaders seldom have more workers: long fetches that come more rarely are not theirs.
 _MOST_WORKERS: Final = 8
-# So little of one more worker's work is not worth it.
+# A smaller need of one more worker is not worth it.
 _HARDLY_ANY: Final = 0.1
-# Nobody asks for more workers without measuring: what they share (storage, memory, a lock) is not known.
+# The limit for a suggestion without a measurement: workers share storage, memory or a lock.
 _MOST_ASKED_FOR: Final = 16
 _FEWEST_ASKED_FOR: Final = 2
-# A loader that is begun in so many of the steps is begun for each, and hands out about one batch each time.
+# A loader that begins in this share of the steps begins in each, and hands out about one batch each time.
 _FEWEST_BEGUN: Final = 16
 _MOST_STEPS: Final = 0.8
 _ABOUT_ONE: Final = 1.1
@@ -84,9 +84,9 @@ def with_workers(
     threads_left: int | None = None,
     also: str = "",
 ) -> Remedy:
-    """A cause's remedy with so many workers, and pinned memory where it is of use.
+    """A cause's remedy with ``count`` workers, and pinned memory where it is of use.
 
-    ``waiting``: they need no cores. ``threads_left``: so many threads are to be left to training beside them.
+    ``waiting``: they need no cores. ``threads_left``: the number of threads to leave to training beside them.
     """
     cores, threads = (None, None) if waiting else (case.facts.cores, case.facts.threads)
     pinned = ", pin_memory=True" if on_device else ""
@@ -139,9 +139,9 @@ def waiting_nodes(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDA
 def fetches_from_workers(
     case: Case, rank: RankCase
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]] | None:
-    """Begin and end of the fetches from workers, and which may be workers that start anew.
+    """Begin and end of the fetches from workers, and which may be restarts of workers.
 
-    Nothing where there are none, or where samples of the whole run know the workers as well.
+    ``None`` where there are none, or where samples of the whole run cover the workers as well.
     """
     begin, end, _ = rank.intervals(fetches(rank, MULTI))
     if not len(begin) or case.sampled(rank) is not None:
@@ -150,10 +150,10 @@ def fetches_from_workers(
 
 
 def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration: NDArray[np.int64]) -> bool:
-    """Whether long fetches can be new workers: enough were seen, workers do not stay, and the rhythm is not theirs.
+    """Whether long fetches can be new workers: enough were seen, workers do not persist, and the rhythm is not theirs.
 
-    Workers that are all too slow deliver in bursts: every so many fetches, as many as there are workers, is long. The
-    end of an epoch shows as a fetch more in a step, which brings nothing and may itself be long.
+    Workers that are all too slow deliver in bursts: one long fetch for each round of the workers. The end of an epoch
+    shows as an extra fetch in a step, which returns no batch and may itself be long.
     """
     if len(duration) < _FEWEST_FETCHES:
         return False
@@ -179,7 +179,7 @@ def epochs_begin(rank: RankCase, begin: NDArray[np.int64], spikes: NDArray[np.in
 
 
 def last_of_a_row(chosen: Mask) -> Mask:
-    """Of long fetches in a row the last: the end of an epoch may be long, and the next one's first is."""
+    """The last of several long fetches in a row: the end of an epoch may be long, and the next one's first is."""
     last: Mask = chosen & ~np.append(chosen[1:], np.False_)
     return last
 

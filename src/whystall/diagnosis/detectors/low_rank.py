@@ -1,9 +1,9 @@
-"""Factors of matrices of low rank and a diagonal, which need no factor of the whole.
+"""Factors of a low-rank matrix plus a diagonal, which need no factor of the whole.
 
 ``W W^T + D`` of n rows and r columns is factored in r^3 and n r^2 multiplications (Woodbury), and its determinant with
-it; as a whole it takes n^3. That it is of low rank shows in the product that makes it, if nothing but a diagonal is
-added before it is factored. No recording says what is added: one sum at most, and something that makes a diagonal.
-(The running mean of such products is of full rank, and takes two sums, or ``lerp``.)
+it; as a whole it takes n^3. Its low rank shows in the product that makes it, if only a diagonal is added before it is
+factored. A recording does not hold the addend: there may be one sum at most, and an operator that makes a diagonal.
+(The running mean of such products has full rank, and takes two sums, or ``lerp``.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from whystall.trace.columns import distinct, matching
 
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::bmm"})
 _FACTORS: Final = frozenset({"aten::linalg_cholesky_ex", "aten::cholesky"})
-# What makes a matrix of full rank of one that is not: kernels of Gaussian processes.
+# Operations that give a low-rank matrix full rank: kernels of Gaussian processes.
 _SHAPES: Final = frozenset(
     f"aten::{name}{inplace}"
     for name in (
@@ -48,13 +48,13 @@ _DIAGONALS: Final = frozenset({"aten::diag_embed", "aten::diag", "aten::diagonal
 _LEAST_ROWS: Final = 48
 _MOST_RANK: Final = 1 / 4
 _FURTHEST: Final = 400
-# Small products are less well computed than large ones: so many times what their arithmetic says.
+# Small products run below the speed of large ones: this many times their arithmetic's time.
 _SLOWER: Final = (1.0, 3.0, 8.0)
 
 
 @dataclass(slots=True)
 class _Product:
-    """A square product of some rank, and what was added to what has its size since."""
+    """A square product of some rank, and the additions to tensors of its size since."""
 
     rank: int
     place: int
@@ -82,7 +82,7 @@ def low_rank(rank: RankCase) -> Wasted | None:
 
 
 def _factored(rank: RankCase) -> dict[int, tuple[int, int]]:
-    """Of each number of elements that is factored so the rows of a matrix, and its rank."""
+    """The rows and the rank of the matrix behind each factored number of elements."""
     table = rank.trace.operators
     asked = matching(table["name"], (_PRODUCTS | _FACTORS | _SHAPES | _ADDS | _DIAGONALS).__contains__)
     forward = ~(rank.backward | rank.workings.tree.below(rank.backward))
@@ -112,7 +112,7 @@ def _factored(rank: RankCase) -> dict[int, tuple[int, int]]:
 
 
 def _given(rank: RankCase, counts: frozenset[int]) -> NDArray[np.bool_]:
-    """The operators that are given a tensor of so many elements."""
+    """The operators with an argument of one of ``counts`` elements."""
     column = rank.trace.operators["input_dims"]
     known = [any(prod(size) in counts for size in all_sizes(text)) for text in distinct(column)]
     place = column.to_physical().fill_null(len(known)).to_numpy()

@@ -16,7 +16,7 @@ from whystall.diagnosis.transfers import scale_leaving
 
 SMALL_BYTES: Final = 1 << 20
 """Below this a message between devices mostly costs its latency."""
-_SMALL_ON_HOST: Final = 1 << 17  # a network card of 1 Gb/s moves so much in a millisecond
+_SMALL_ON_HOST: Final = 1 << 17  # a network card of 1 Gb/s moves this in a millisecond
 _LONGEST_LATENCY_NS: Final = 500_000
 _FEWEST_STEPS: Final = 4
 _LOUD: Final = 1.5
@@ -29,9 +29,9 @@ def small_bytes(rank: RankCase) -> int:
 
 
 def latency_ns(case: Case) -> int | None:
-    """What the smallest collectives take, in the median: their latency; ``None`` where none is small.
+    """The median duration of the smallest collectives, their latency, in ns; ``None`` where none is small.
 
-    Without sizes: what the median one takes, if that is short.
+    Without sizes: the median duration of all, if that is short.
     """
     transfer = transfer_ns(case)
     found: list[int] = []

@@ -1,10 +1,10 @@
-"""Products of which all rows are computed and few are read: logits of every position, where the last one is asked for.
+"""Products with many rows of which few are read: logits of every position, where only the last one is needed.
 
-Nobody records which tensor an operator is given. The size tells: what is given as many elements as the product made,
-between it and the next one like it, is given what it made. Where anything reads all of them, nothing is said; a loss
-that was seen to ignore most of its labels reads those rows alone that have one which counts. What no operator is given
-may still be handed out as it is; where what it was made from is worked on afterwards, in a job that does not train, the
-answer is made of that.
+A recording does not state which tensor an operator receives. Sizes identify it: an argument with the result's number of
+elements, between the product and the next one like it, is that result. If anything reads all rows, there is no finding;
+a loss that was seen to ignore most labels reads only the rows whose labels count. A result that no operator receives
+may still be returned as it is; if its input is used afterwards, in a job that does not train, the answer comes from
+that input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from whystall.trace.columns import distinct, judged, matching
 
 # Where the first matrix stands among the arguments.
 _MATRIX_AT: Final = {"aten::mm": 0, "aten::addmm": 1}
-# A head makes more of each row than it is given; what makes as much or less may be added to what it was made from.
+# A head makes more of each row than it receives; the result of any other product may be a residual.
 _WIDER: Final = 2
 _DIMENSIONS: Final = 2
 _LEAST_ELEMENTS: Final = 1 << 16
@@ -51,7 +51,7 @@ _VIEWS: Final = frozenset(
         "aten::view",
     }
 )
-# What computes each row from that row alone.
+# Operators that compute each row from that row alone.
 _BY_ROW: Final = frozenset(
     {
         "aten::_to_copy",
@@ -70,7 +70,7 @@ _BY_ROW: Final = frozenset(
         "aten::to",
     }
 )
-# What makes an answer of hidden states without another product.
+# Operators that make an answer of hidden states without another product.
 _POOLS: Final = frozenset(
     {"aten::linalg_vector_norm", "aten::masked_fill", "aten::mean", "aten::mul", "aten::select", "aten::sum"}
 )
@@ -79,16 +79,16 @@ _SLICE: Final = "aten::slice"
 _INDEX_SELECT: Final = "aten::index_select"
 _NARROWS: Final = frozenset({_SELECT, _SLICE, _INDEX_SELECT})
 _SAYS: Final = ("name", "input_dims", "concrete_inputs")
-"""What tells how a reader reads."""
+"""Columns that show how a reader reads."""
 _NONE: Final = np.iinfo(np.uint32).max
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """What is left of each operator's time without the rows that nothing reads.
+    """The remaining share of each operator's time without the rows that nothing reads.
 
-    ``rows`` are those that the largest of such products makes, ``read`` is the share of them that anything reads, by
-    the labels of a loss or by what is taken of them.
+    ``rows`` is the number of rows of the largest such product, ``read`` the share of them that anything reads, by the
+    labels of a loss or by the readers' sizes.
     """
 
     left: NDArray[np.float64]
@@ -98,7 +98,7 @@ class Narrowed:
 
 
 def narrowed_products(rank: RankCase, labels: Sequence[CountedLabels]) -> Narrowed | None:
-    """The products of a rank of which few rows are read; ``None`` where there are none, or sizes were not recorded.
+    """A rank's products with few rows read; ``None`` where there are none, or sizes were not recorded.
 
     Args:
         rank: The rank.
@@ -144,10 +144,10 @@ def _of_size(
     counted: Mapping[tuple[int, int], float],
     left: NDArray[np.float64],
 ) -> list[tuple[int, float, bool]]:
-    """Of the products that make so many elements and are narrowed, the rows of each and the share that is read.
+    """The rows of each narrowed product with ``elements`` elements, and the share that is read.
 
-    ``counted`` is that share by rows and elements where the labels tell it, which the last value says of each.
-    Notes in ``left`` what stays of them, and of what works on as many elements, forward and backward.
+    ``counted`` is that share by rows and elements, where labels determine it; the last value marks these. Notes in
+    ``left`` the remaining share of these products, and of operators of the same size, forward and backward.
     """
     table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
@@ -180,7 +180,7 @@ def _of_size(
 
 
 class _Unread:
-    """Knows of a job that does not train whether anything is given what a product made."""
+    """Finds, for a job that does not train, whether any operator receives a product's result."""
 
     def __init__(self, rank: RankCase) -> None:
         self._table = table = rank.trace.operators
@@ -195,9 +195,10 @@ class _Unread:
         self._given: dict[int, Mask] = {}
 
     def is_left(self, head: int, readers: NDArray[np.intp]) -> bool:
-        """Whether nothing is given what a product made, while what it was made from is worked on right after it.
+        """Whether no operator receives a product's result, while the product's input is used right after it.
 
-        By what makes answers, and by when the next products or embeddings begin. What a product calls is its own.
+        It goes by operators that make answers, and by the begin of the next products or embeddings. A product's own
+        calls are left out.
         """
         ended = self._ends[head]
         if not self._views[readers[self._at[readers] >= ended]].all():
@@ -213,7 +214,7 @@ class _Unread:
 
 
 def _given(dims: pl.Series, elements: int) -> Mask:
-    """Which calls are given a tensor of so many elements."""
+    """The calls with an argument of ``elements`` elements."""
     told = [elements in map(prod, all_sizes(text)) for text in distinct(dims)]
     place = dims.to_physical().fill_null(len(told)).to_numpy()
     given: Mask = np.array([*told, False], np.bool_)[place]

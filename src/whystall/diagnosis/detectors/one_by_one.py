@@ -1,8 +1,8 @@
-"""Items that a model is called with one at a time, and whose results are joined: one call could have taken all of them.
+"""Items that a model is called with one at a time, and whose results are joined: one batched call would do.
 
-The join tells how many there are: a concatenation of that many tensors of one row each. Before it the same products ran
-as often in turn, and something in each turn has the size of what is joined. Where a number was read in between for each
-item, the next one may depend on it, and nothing is said.
+The join states the number of items: a concatenation of that many tensors of one row each. Before it the same products
+ran once for each item, and something in each turn has the size of a joined tensor. If a number was read in between for
+each item, the next one may depend on it, and there is no finding.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from whystall.trace.columns import matching
 _JOINS: Final = frozenset({"aten::cat", "aten::stack"})
 _READS: Final = "aten::_local_scalar_dense"
 _FEWEST: Final = 4
-# Torch's profiler tells no sizes of longer lists.
+# torch's profiler does not record sizes of longer lists.
 _TOLD: Final = 30
-# What is joined is used by one of the next operators, if not by the next.
+# One of the next operators uses the joined result, if not the next.
 _NEXT: Final = 8
 _MATRIX: Final = 2
-# Models have no more products than this, and of lengths that a turn may have so many are tried.
+# Models have fewer products than this; at most `_MOST_TRIED` lengths of a turn are tried.
 _LONGEST: Final = 1 << 14
 _MOST_TRIED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class OneByOne:
-    """The operators that were called for each item, and begin and end of the stretches in which they were.
+    """The operators that were called for each item, with begin and end of their stretches.
 
-    ``items`` are those of the largest join, ``back`` is what the backward pass calls for each of them.
+    ``items`` are those of the largest join, ``back`` are the backward pass's calls for each of them.
     """
 
     operators: Mask
@@ -49,7 +49,7 @@ class OneByOne:
 
 
 def one_by_one(rank: RankCase, alike: NDArray[np.intp]) -> OneByOne | None:
-    """What is done item by item on the training thread, by joins of its results.
+    """Work done item by item on the training thread, by joins of its results.
 
     Args:
         rank: The rank.
@@ -65,7 +65,7 @@ def one_by_one(rank: RankCase, alike: NDArray[np.intp]) -> OneByOne | None:
         _of_many(rank, rows[place + 1 : place + 1 + _NEXT]) if one is None else one
         for place, one in zip(joins, told, strict=True)
     ]
-    # A recording may begin before a join and end after the last one: what ran there is only a part of the items.
+    # A recording may begin before a join and end after the last one: the work there covers only a part of the items.
     ends = [(int(place), *one, first) for first, (place, one) in enumerate(zip(joins, told, strict=True)) if one]
     if not ends:
         return None
@@ -90,9 +90,9 @@ def one_by_one(rank: RankCase, alike: NDArray[np.intp]) -> OneByOne | None:
 
 
 def _joined(name: str, dims: str | None) -> tuple[int, int] | tuple[()] | None:
-    """How many tensors of one row each a join is given, and the elements of each; nothing for anything else.
+    """The number of tensors of one row each in a join, and the elements of each; empty for any other join.
 
-    ``None`` where the recording does not say: of lists of more than thirty tensors it has no sizes.
+    ``None`` where it is unknown: for lists of more than thirty tensors there are no sizes.
     """
     joined: tuple[Shape, ...] | None = next(iter(sizes_by_argument(dims)), None)
     if joined is not None and not joined:
@@ -104,7 +104,7 @@ def _joined(name: str, dims: str | None) -> tuple[int, int] | tuple[()] | None:
 
 
 def _of_many(rank: RankCase, after: NDArray[np.intp]) -> tuple[int, int] | None:
-    """The same of a join of more tensors than the recording tells, by what is given next that has as many rows."""
+    """The same for a join of more tensors than the recording states, by the next argument with more rows than that."""
     for text in rank.trace.operators["input_dims"][after].cast(pl.String).to_list():
         for size in all_sizes(text)[:1]:
             if size[0] > _TOLD and len(size) > 1:
@@ -115,9 +115,9 @@ def _of_many(rank: RankCase, after: NDArray[np.intp]) -> tuple[int, int] | None:
 def _repeated(
     rank: RankCase, alike: NDArray[np.intp], since: NDArray[np.intp], items: int, elements: int, *, whole: bool
 ) -> NDArray[np.intp] | None:
-    """The rows of what ran again and again up to a join, the same products in turn, as often as it has items.
+    """The rows of work that repeats up to a join, the same products in turn, once for each of its items.
 
-    Where the recording has not the ``whole`` of it, less often.
+    If the recording lacks a part of the ``whole``, less often.
     """
     products = since[rank.workings.work.dense[since] > 0]
     if not len(products):
@@ -137,7 +137,7 @@ def _repeated(
 
 
 def _turn(kinds: NDArray[np.intp], times: int) -> int:
-    """How many products make a turn, of which the last ones are so many alike; 0 where they are not."""
+    """The number of products in a turn, if the last ones are ``times`` equal turns; 0 where they are not."""
     longest = min(len(kinds) // times, _LONGEST)
     # A turn ends as the last one did, and so does the one before.
     ends = np.arange(1, longest + 1)
@@ -150,7 +150,7 @@ def _turn(kinds: NDArray[np.intp], times: int) -> int:
 
 
 def _sizes(rank: RankCase, rows: NDArray[np.intp]) -> set[int]:
-    """The elements of what operators are given, and of what products and joins make."""
+    """The elements of operators' inputs, and of products' and joins' results."""
     found: set[int] = set()
     for text in rank.trace.operators["input_dims"][rows].cast(str).unique().to_list():
         sizes = all_sizes(text)

@@ -22,7 +22,7 @@ _MOSTLY: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Visits:
-    """What the engine goes back through, by time: its rows, their calls' numbers, and the step and pass they are in."""
+    """Visits of the autograd engine, by time: its rows, their calls' numbers, and the step and pass they are in."""
 
     rows: NDArray[np.int64]
     number: NDArray[np.int64]
@@ -49,10 +49,10 @@ def goes_through_again(rank: RankCase, rows: Mask) -> bool:
 
 
 def summed_at_the_end(rank: RankCase) -> NDArray[np.float64]:
-    """Per operator what is left of it if one pass went back from the sum: 0 of what is gone through again, else 1.
+    """The share left of each operator if one pass went back from the sum: 0 for repeated visits, else 1.
 
-    Such passes add to the gradients of those before, and nothing reads or drops these between them: who wants the
-    gradients of each loss (to weigh or to project them) wants each pass.
+    Such passes add to the gradients of those before, and nothing reads or drops these in between: a job that needs the
+    gradients of each loss (to weigh or to project them) needs each pass.
     """
     table = rank.trace.operators
     left: NDArray[np.float64] = np.ones(len(table))
@@ -76,7 +76,7 @@ def summed_at_the_end(rank: RankCase) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """When a backward pass begins and ends, and what share of the gradients that it makes it adds to others."""
+    """Begin and end of a backward pass, and the share of its gradients that it adds to others."""
 
     begins: int
     ends: int
@@ -103,7 +103,7 @@ class _Gradients:
         # Vectors have the sizes of too much else.
         shapes = {text[1:-1] for text in dims.gather(made).to_list() if "," in text[1:-1]}
         engine = matching(table["name"], lambda name: name.startswith(_ENGINE) or name == _ACCUMULATE)
-        # Products, what calls them and what they call take weights, which have their gradients' shapes.
+        # Products, their callers and their calls take weights, which have their gradients' shapes.
         dense = rank.workings.work.dense > 0
         products = _and_above(dense, parent) | rank.workings.tree.below(dense)
         others = np.flatnonzero(~engine & ~rank.workings.tree.below(engine) & ~products)
@@ -124,7 +124,7 @@ class _Gradients:
         return out
 
     def adds(self, passes: dict[int, _Pass], number: int) -> bool:
-        """Whether a pass adds most of its gradients to what the one before has left as it was."""
+        """Whether a pass adds most of its gradients to unchanged ones of the pass before."""
         before = passes.get(max((other for other in passes if other < number), default=-1))
         if before is None or passes[number].added < _MOSTLY:
             return False
@@ -148,7 +148,7 @@ def _visits(rank: RankCase) -> _Visits | None:
 
 
 def _by_call(found: _Visits) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int64]]:
-    """Of each call in each step its first visit; of each visit the place of its call; of each call how many passes."""
+    """The first visit of each call in each step, the place of each visit's call, and each call's number of passes."""
     calls = np.stack([found.number, found.step])
     _, first, place = np.unique(calls, axis=1, return_index=True, return_inverse=True)
     place = place.reshape(-1)

@@ -1,10 +1,10 @@
-"""Rows that are computed one by one alike, and of which few are picked: rays of all pixels, where some are drawn.
+"""Rows that are computed alike and of which few are picked: rays of all pixels, where some are drawn.
 
-Nobody records which tensor an operator is given; the sizes tell. Before a row is picked by its number, whatever works
-on as many rows and computes each from itself alone made what is picked from, back to the first operator on as many
-numbers that is none of that kind. Where anything but a pick is given so many rows before the next ones are made,
-nothing is said: so a table that is only read is none, nor is what a mean over all rows is taken of. How many are picked
-by a tensor of numbers is not recorded: what comes soon after it is given rows as wide.
+A recording does not state which tensor an operator receives; sizes identify it. Before a row is picked by its index,
+each operator on the same number of rows that computes each row from itself alone contributes to the source, back to the
+first operator of the same size that is of another kind. If any operator other than a pick receives these rows before
+the next ones are made, there is no finding: so a table that is only read is none, nor are rows under a mean. The number
+of rows that an index tensor picks is not recorded: a later operator with rows of the same width shows it.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from whystall.trace.columns import distinct, matching
 
 _INDEX: Final = "aten::index"
 _INDEX_SELECT: Final = "aten::index_select"
-# Of more of the rows that are picked little is saved.
+# With a larger share of picked rows little is saved.
 _MOST_PICKED: Final = 1 / 4
 _LEAST_ROWS: Final = 1 << 12
 _MOST_SIZES: Final = 4
 _MOST_BEFORE: Final = 64
 _SOON: Final = 16
 _MANY: Final = 8
-"""What works on fewer numbers than rows by this is none of them."""
-# What is called for few rows takes as long as it is: so many times the picked share is left, at most.
+"""An operator with fewer elements than rows by this factor is none of them."""
+# Calls with few rows cost their overhead: at most this many times the picked share is left.
 _SLOWER: Final = 3.0
-# What copies each number, or makes one for it.
+# Operators that copy each element, or make one for it.
 _COPIES: Final = frozenset(
     {"aten::clone", "aten::contiguous", "aten::full_like", "aten::ones_like", "aten::to", "aten::zeros_like"}
 )
 _JOINS: Final = frozenset({"aten::cat", "aten::concat", "aten::stack"})
 _SUMS: Final = frozenset({"aten::linalg_vector_norm", "aten::mean", "aten::norm", "aten::sum"})
 _PRODUCTS: Final = frozenset({"aten::addmm", "aten::linear", "aten::matmul", "aten::mm"})
-# Views by other names, and what writes some rows.
+# Views by other names, and operators that write some rows.
 _PASSED_OVER: Final = frozenset(
     {"aten::expand_as", "aten::flatten", "aten::index_put_", "aten::meshgrid", "aten::reshape"}
 )
@@ -84,7 +84,7 @@ def picked_rows(rank: RankCase) -> Wasted | None:
 
 
 def _picked(rank: RankCase, picks: NDArray[np.intp], forward: NDArray[np.bool_]) -> Iterator[tuple[int, int] | None]:
-    """Of each pick how many rows there are and how many are picked, where these are few."""
+    """The number of rows and of picked rows at each pick, where these are few."""
     table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
     rows = np.flatnonzero(forward)
@@ -108,7 +108,7 @@ def _picked(rank: RankCase, picks: NDArray[np.intp], forward: NDArray[np.bool_])
 
 
 def _as_wide(sizes: tuple[Shape, ...], picked: Shape) -> Iterator[int]:
-    """The rows of those sizes that are as wide as what was picked from, and another."""
+    """The rows of those sizes that have the width of the picked tensor, and another length."""
     for size in sizes:
         rows = prod(size[: len(size) - len(picked) + 1])
         if len(size) >= len(picked) and size[len(size) - len(picked) + 1 :] == picked[1:] and rows != picked[0]:
@@ -128,9 +128,9 @@ def _chosen(given: tuple[tuple[Shape, ...], ...], concrete: str | None) -> int:
 def _made_for(
     rank: RankCase, rows: int, picks: dict[int, int], forward: NDArray[np.bool_]
 ) -> Iterator[tuple[list[int], int]]:
-    """The operators that make what is picked from, with how many rows are picked at most until they are made again.
+    """The operators that make the source, with the largest number of rows picked until they are made again.
 
-    Rows that are picked from two tensors are counted twice: nobody knows that they are the same.
+    Rows that are picked from two tensors count twice: they may differ.
     """
     table = rank.trace.operators
     large = [any(prod(size) * _MANY >= rows for size in all_sizes(text)) for text in distinct(table["input_dims"])]
@@ -148,7 +148,7 @@ def _made_for(
         ]
         chosen = [place for place, kind in enumerate(kinds) if kind == _PICKS]
         made = [(before, first) for first in chosen if (before := _run_before(kinds, first))]
-        # Nobody knows what is picked from the last ones after the recording has ended.
+        # The picks from the last source are unknown: the recording may have ended before them.
         for (before, first), (until, _) in pairwise(made):
             between = range(first, until[0])
             if any(kinds[place] < _PICKS and _is_given(rows, said[place][0]) for place in between):
@@ -159,7 +159,7 @@ def _made_for(
 
 
 def _run_before(kinds: list[int], place: int) -> list[int]:
-    """The places of what works on rows right before a pick, views aside."""
+    """The places of operators on rows right before a pick, views aside."""
     found: list[int] = []
     for before in range(place - 1, max(place - 1 - _MOST_BEFORE, -1), -1):
         if kinds[before] == _WORKS:
@@ -170,7 +170,7 @@ def _run_before(kinds: list[int], place: int) -> list[int]:
 
 
 def _kind(name: str, rows: int, dims: str | None, concrete: str | None) -> int:
-    """Whether a call makes rows each from itself, reads what may be all of them, or does nothing to them."""
+    """Whether a call makes each row from itself, reads what may be all of them, or leaves them alone."""
     kind = kind_of(name)
     if kind == "view" or name in _PASSED_OVER:
         return _NOTHING
@@ -193,7 +193,7 @@ def _rows_first(size: Shape, rows: int) -> int:
 
 
 def _keeps_rows(name: str, leading: int, dims: str | None, concrete: str | None) -> bool:
-    """Whether what is joined or summed lies behind the rows."""
+    """Whether a join or a sum goes over dimensions behind the rows."""
     try:
         values = parse_json(concrete or "")
         over = parse_json(values[1 if name in _JOINS or name in {"aten::mean", "aten::sum"} else 2])
@@ -206,5 +206,5 @@ def _keeps_rows(name: str, leading: int, dims: str | None, concrete: str | None)
 
 
 def _is_given(rows: int, dims: str | None) -> bool:
-    """Whether a call is given so many rows."""
+    """Whether a call receives ``rows`` rows."""
     return any(_rows_first(size, rows) for size in all_sizes(dims))

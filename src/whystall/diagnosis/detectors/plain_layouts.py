@@ -1,11 +1,12 @@
-"""Convolutions on a CPU that put what they are given into another order, and their result back.
+"""Convolutions on a CPU that reorder their input, and their result back.
 
-oneDNN computes in blocks of channels. Tensors whose channels stand first are copied into such blocks in each call and
-back afterwards (`ONEDNN_VERBOSE=1` shows it); with channels last it computes on them as they are. Where a convolution
-does much with each number that is little. A depthwise one does kernel size times kernel size with it: there the copies
-take as long as the work, and as long in the pointwise ones between them. Pointwise ones beside dense ones alone win
-nothing: a network of such bottlenecks took 1.00 and 1.05 times as long with its channels last. For depthwise kernels of
-14 by 14 and more it has no fast forward pass with the channels first: one of 13 by 13 takes a sixth to a fiftieth.
+oneDNN computes in blocks of channels. Tensors with channels first are copied into such blocks in each call and back
+afterwards (`ONEDNN_VERBOSE=1` shows it); with channels last it computes on them in place. If a convolution does much
+work with each number the copies are cheap. A depthwise one does kernel size times kernel size with it: there the copies
+take the same time as the work, as they do in the pointwise ones between them. Pointwise ones beside dense ones alone
+win nothing: a network of such bottlenecks took 1.00 and 1.05 times as long with its channels last. For depthwise
+kernels of 14 by 14 and more it has no fast forward pass with the channels first: one of 13 by 13 takes a sixth to a
+fiftieth.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from whystall.json_text import parse_json
 from whystall.trace.columns import judged, matching
 
 Left = tuple[float, float, float]
-"""What is left with channels last: at least, as expected, at most."""
+"""The remaining share with channels last: at least, as expected, at most."""
 
-# Lowest tenth, median and highest tenth of the sizes in `python benchmarks/bench_layouts.py` (two cores of an
-# AMD EPYC with AVX-512). Of dense convolutions it is 0.93: nothing to tell.
+# Lowest tenth, median and highest tenth of the sizes in `python benchmarks/bench_layouts.py` (two cores of an AMD EPYC
+# with AVX-512). Dense convolutions keep 0.93: too little for a finding.
 _DEPTHWISE: Final[Left] = (0.43, 0.65, 0.82)
 _LARGE_DEPTHWISE: Final[Left] = (0.02, 0.05, 0.26)
 _POINTWISE: Final[Left] = (0.56, 0.74, 0.90)
-# What lies between them, and computes many channels at once where they are last.
+# Layers between them that process many channels at once where those are last.
 _NORM: Final[Left] = (0.28, 0.36, 0.76)
 _POOL: Final[Left] = (0.06, 0.10, 0.34)
 _ALL: Final[Left] = (1.0, 1.0, 1.0)
@@ -47,7 +48,7 @@ _FLOATS: Final = frozenset({"float", "c10::BFloat16", "c10::Half"})
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Of each operator what is left of its time; ``depthwise`` and ``pointwise`` count the convolutions."""
+    """The remaining share of each operator's time; ``depthwise`` and ``pointwise`` count the convolutions."""
 
     left: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
     depthwise: int
@@ -80,7 +81,7 @@ def plain_layouts(rank: RankCase) -> Plain | None:
 
 
 def _kind(name: str, *recorded: str | None) -> int:
-    """The place of a call in the list of kinds; the first one, of which nothing is told, where it is none of them."""
+    """The index of a call in the list of kinds; the first one, without a gain, where it is none of them."""
     try:
         at = _CONVOLUTIONS.get(name, 0)
         sizes, strides, types, concrete = (parse_json(text or "[]")[at:] for text in recorded)
@@ -99,9 +100,9 @@ def _kind(name: str, *recorded: str | None) -> int:
 
 
 def _has_channels_first(sizes: list[int], strides: list[int]) -> bool:
-    """Whether a batch of images lies picture by picture, channel by channel, without gaps.
+    """Whether a batch of images is stored picture by picture, channel by channel, without gaps.
 
-    Of one channel, or one place, both orders are the same.
+    For one channel, or one pixel, both orders are the same.
     """
     _, channels, height, width = sizes
     plain = strides[1:] == [height * width, width, 1]

@@ -1,8 +1,8 @@
-"""Passes over a sequence that is one place longer than that of the pass before: all but one place is computed again.
+"""Passes over a sequence that is one token longer than in the pass before: all but one token is recomputed.
 
-Products tell how many rows they are given. Where the rows grow by the same amount from pass to pass, and are so many
-times that amount, the amount is a batch and a place was appended to each of its sequences. Sentences sorted by length
-may grow so, too, for a while: what is seen being appended needs few passes to be believed, all else more.
+Products have recorded row counts. If the rows grow by the same amount from pass to pass, and are a multiple of that
+amount, the amount is a batch, and one token was appended to each of its sequences. Sentences sorted by length may also
+grow like that for a while: with a recorded append a few passes are enough evidence, without one more are needed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from whystall.trace.columns import codes, distinct, matching
 
 # Where the two matrices stand among the arguments.
 _FIRST_MATRIX: Final = {"aten::mm": 0, "aten::addmm": 1}
-# So many lengths in a row, each one longer than the last, are no chance.
+# A run of this many growing lengths is no chance.
 _LEAST_LENGTHS: Final = 3
 _LEAST_WITHOUT_APPENDING: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class LongerPass:
-    """A pass over what the one before saw, and one place more; ``places`` is how many there are in each sequence."""
+    """A pass over the sequence of the one before, and one token more; ``places`` is the number in each sequence."""
 
     begin_ns: int
     end_ns: int
     places: int
     appended: bool
-    """Whether an operator that puts one place behind so many was recorded."""
+    """Whether an operator that appends one token was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ def _appended_to(rank: RankCase) -> set[int]:
 
 
 def _growing(at: NDArray[np.int64], rows: NDArray[np.int64], end: int, appended: set[int]) -> list[LongerPass]:
-    """Of the products with one matrix: the passes whose number of rows is one batch more than that of the one before.
+    """The passes through products with one matrix whose number of rows is one batch more than in the pass before.
 
-    Layers that have the same weights follow each other with the same number of rows.
+    Layers with the same weights follow each other with the same number of rows.
     """
     begins = np.flatnonzero(np.diff(rows, prepend=-1))
     times, lengths = [*at[begins].tolist(), end], rows[begins].tolist()

@@ -1,4 +1,4 @@
-"""What Python is at, of what is known by name: by the innermost function that was found, or the line's own text."""
+"""The kind of Python work, for known names: by the innermost function that was found, or the line's own text."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _KINDS: Final = {
     "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
 }
 _LEAST: Final = {"locked": 0.2}
-"""Of the time that is part of it, where that is less than half: whoever waits for a lock waits for what others do."""
+"""Minimum share of the time of its part, where that is below a half: a lock's waiter waits for other threads' work."""
 
 
 def kind_of_python(lines: Iterable[SampledLine]) -> str | None:
-    """The name of what most of the time at some lines goes into; ``called``: something without the lock."""
+    """The kind of most of the time at some lines; ``called``: a call without the lock."""
     found = list(lines)
     whole = share_of(found)
     for name, pattern in _KINDS.items():

@@ -1,4 +1,4 @@
-"""The function that does most of what Python is at in a recording, and what kind of work that is."""
+"""The function behind most of a recording's Python, and its kind of work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whystall.trace.link import rows_of
 from whystall.vocabulary.frames import frame_of
 from whystall.vocabulary.python_work import work_of
 
-# Frames of a builtin and what it was called by are of the same work; further out stands the loop.
+# Frames of a builtin and of its callers are of the same work; further out is the loop.
 _MOST_CALLERS: Final = 8
 _MOSTLY: Final = 0.5
 
@@ -31,7 +31,7 @@ class PythonWork:
 
 
 def python_work(case: Case, rank: RankCase, nodes: Mask) -> PythonWork | None:
-    """What some host nodes of a rank do, by their Python frames; ``None`` where none were recorded of most of them."""
+    """The work of some host nodes of a rank, by their Python frames; ``None`` where most of them have none."""
     graph = case.replayed
     first, last = rank.offsets["python_functions"]
     rows = np.flatnonzero(case.in_window(nodes))

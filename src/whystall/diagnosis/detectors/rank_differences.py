@@ -14,20 +14,20 @@ from whystall.trace.columns import codes, distinct
 
 _UNEVEN: Final = 0.2
 _EVEN: Final = 0.1
-# Of products, which are what experts do, less is enough where all other work takes the same on each rank.
+# Products are the work of experts: a smaller difference is enough where all other work takes the same on each rank.
 _LEAST_UNEVEN: Final = 0.03
 _FAR_FROM_EVEN: Final = 4
 _LEAST_WEIGHT: Final = 0.1
-# What all tokens pass through on their own rank may be a small part of a job whose experts are its work.
+# Layers that all tokens pass through on their own rank may be a small part of a job that is mostly experts.
 _LEAST_EVEN: Final = 0.1
 
 
 def work_times(case: Case, *, copies: bool = False) -> pl.DataFrame:
-    """Compute kernels within steps, of all ranks; with ``copies`` all that a device does but communication.
+    """Compute kernels within steps, of all ranks; with ``copies`` all device events but communication.
 
-    Of ranks whose steps were not marked all of them.
+    If no rank has marked steps, all of them count.
 
-    Rank, row, name, how many of the name came before, and how long it took.
+    Rank, row, name, how many of the name came before, and duration.
     """
     parts = []
     any_steps = any(not rank.trace.steps.is_empty() for rank in case.ranks)
@@ -52,9 +52,9 @@ def work_times(case: Case, *, copies: bool = False) -> pl.DataFrame:
 
 
 def uneven_kernels(case: Case) -> pl.DataFrame | None:
-    """Kernels that take very different time from rank to rank while the others do not, with their mean over ranks.
+    """Kernels whose time varies strongly from rank to rank while the others' does not, with their mean over ranks.
 
-    Only of ranks that exchange what they work on, as experts do.
+    Applies only to ranks that exchange their inputs, as experts do.
     """
     key = ("uneven_kernels", -1)
     if key not in case.kept:
@@ -77,7 +77,7 @@ def _uneven(case: Case) -> pl.DataFrame | None:
     products = pl.col("name").is_in(_of_families(case, "gemm", "grouped-gemm"))
     surely = max(_LEAST_UNEVEN, _FAR_FROM_EVEN * _usual_apart(names, _of_families(case, "gemm")))
     is_uneven = (pl.col("apart") > _UNEVEN) | (products & (pl.col("apart") > surely))
-    # Attention differs with the sequences that a rank has, whatever its experts get.
+    # Attention differs with the sequences of a rank, independently of its experts.
     experts = ~pl.col("name").is_in(_of_families(case, "attention"))
     uneven, even = names.filter(is_uneven & experts), names.filter(~is_uneven & (pl.col("apart") <= _EVEN))
     if uneven.is_empty() or float(even["weight"].sum()) < float(uneven["weight"].sum()) * _LEAST_EVEN:

@@ -1,7 +1,7 @@
-"""What samples of a whole run show of its training thread: where it was found, and for how long.
+"""Stack samples of a whole run's training thread: its lines, and for how long.
 
-Samples are of the host. On a job with an accelerator host time can be hidden behind queued work, which only a trace
-tells: there they name nothing unless there is no trace.
+Samples are of the host. In a job with an accelerator host time can be hidden behind queued work, which only a trace
+shows: there they name nothing unless there is no trace.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from whystall.vocabulary.step_parts import BUSY, OTHER
 SPREAD: Final = 0.1
 """The share of the expected saving that a remedy may fail to bring, where nothing better is known."""
 NINE_IN_TEN: Final = 1.645
-"""Nine in ten of a normal distribution lie within so many standard deviations."""
+"""Nine in ten of a normal distribution lie within this many standard deviations."""
 AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
-"""Innermost functions in which a thread waits for others of its own accord."""
+"""Innermost functions in which a thread waits for others intentionally."""
 _MESSAGES: Final = re.compile(r"distributed_c10d:(i?recv|i?send|batch_isend_irecv)$")
 # Where logging holds its lock while a process is forked.
 _FORKS: Final = re.compile(r"^logging:_(acquire|release)Lock$")
@@ -43,7 +43,7 @@ BEGINS_LOADER: Final = re.compile(
 OF_OBJECTS: Final = re.compile(r"\b(all_gather|gather|scatter|broadcast|send|recv)_object(_list)?\(")
 """Lines that exchange Python objects between ranks: their sizes first, and then bytes that were pickled."""
 LEAST_SEEN: Final = 0.01
-"""Fewer of the stack samples say too little of a line."""
+"""With a smaller share of the stack samples a line is uncertain."""
 MOST_STRETCHED: Final = 1.5
 """Stack samples and clock differ by chance, and by no more than this: beyond it the samples are too few."""
 _LEAST_ALONE: Final = 0.05
@@ -52,7 +52,7 @@ _ELSEWHERE: Final = 0.05
 _NEXT_ALONE: Final = 0.2
 """A second rank that is found alone for more than this share of the time has a part of its own to play."""
 _MOST_UNSURE: Final = 0.15
-# What fits in a line of evidence: so many functions, each with this share at least.
+# Limits of a line of evidence: this many functions, each with at least this share.
 _MOST_FUNCTIONS: Final = 3
 _LEAST_OF_A_FUNCTION: Final = 0.1
 
@@ -74,7 +74,7 @@ def from_samples(
 ) -> Sampled:
     """A candidate that removes a share of the measured time: at least, as expected, at most.
 
-    ``part`` is what it was measured of: how far a share is known depends on how its time is spread over the steps.
+    ``part`` is the measured part: the error of a share depends on how its time is spread over the steps.
     """
     low, expected, high = saved or (share * (1 - SPREAD), share, share + (1 - share) * SPREAD * share)
     low = min(low, max(expected - NINE_IN_TEN * run.share_errors.get(part, 0.0), 0.0))
@@ -94,7 +94,7 @@ def from_samples(
 def from_stack_samples(
     cause: str, run: RunSummary, lines: list[SampledLine], share: float, what: str, rivals: tuple[str, ...]
 ) -> Sampled:
-    """A candidate of the time in which the training thread was found at some lines."""
+    """A candidate for the time in which the training thread was found at some lines."""
     seen = share_of(lines)
     unsure = max(NINE_IN_TEN * (share * (1 - share) / max(run.stack_samples, 1)) ** 0.5, share * SPREAD)
     return from_samples(
@@ -114,7 +114,7 @@ def from_stack_samples(
 
 
 def functions_by_share(lines: list[SampledLine]) -> list[tuple[str, float]]:
-    """The innermost functions in which a thread was found, and their shares of what was found at the lines."""
+    """The innermost functions in which a thread was found, and their shares of the samples at the lines."""
     by_function: defaultdict[str, float] = defaultdict(float)
     for line in lines:
         if line.leaf not in {BEFORE, CALLED} and not AWAITS.search(line.leaf):
@@ -134,7 +134,7 @@ def spoken(function: str) -> str:
 
 
 def costliest_functions(lines: list[SampledLine]) -> tuple[Evidence, ...]:
-    """The functions with most of the time: they tell what a library's call spends it on."""
+    """The functions with most of the time: the content of a library's call."""
     by_name: defaultdict[str, float] = defaultdict(float)
     for function, share in functions_by_share(lines):
         by_name[spoken(function)] += share
@@ -144,16 +144,16 @@ def costliest_functions(lines: list[SampledLine]) -> tuple[Evidence, ...]:
 
 
 def _named(lines: list[SampledLine]) -> list[SampledLine]:
-    """The lines at which a function was found running; all of them where that is less than half of what was seen.
+    """The lines at which a function was found running; all of them where that is less than half of the samples.
 
-    A look that had to wait for the lock comes just behind what it waited for: near enough to be told, if most did.
+    A sample that had to wait for the lock comes just behind the call that held it: near enough, if most did.
     """
     running = [line for line in lines if line.leaf not in {BEFORE, CALLED}]
     return running if share_of(running) > share_of(lines) / 2 else lines
 
 
 def _unsure(run: RunSummary) -> float:
-    """How far the mean step is known: so much of it lies within nine in ten of such means, by how much steps differ."""
+    """The error of the mean step, as a share: nine in ten of such means lie within it, by the spread of steps."""
     steps = np.array(run.durations_ns[run.warm_up :], np.float64)
     if len(steps) < FEWEST_SAMPLED_STEPS:
         return _MOST_UNSURE
@@ -178,10 +178,10 @@ def lines_where(run: RunSummary, test: Callable[[SampledLine], bool]) -> list[Sa
 
 
 def lines_of_one_rank(case: Case) -> tuple[int, list[SampledLine]] | None:
-    """The rank that alone is found at some lines of the user's, and these; ``None`` where ranks run different code.
+    """The rank that alone is found at some of the user's lines, and these; ``None`` where ranks run different code.
 
-    Ranks that do the same to their own data are found at the same lines, those that wait for one at the line at which
-    all meet. What one of them does besides, in a hook for instance, is done by it alone.
+    Ranks with the same work on their own data are found at the same lines, and waiting ranks at the line at which all
+    meet. Additional work of one rank, in a hook for instance, shows on it alone.
     """
     runs = measured_runs(case)
     if len(runs) < 2:
@@ -213,7 +213,7 @@ def sends_or_gets(line: SampledLine) -> bool:
 
 
 def is_logging(line: SampledLine) -> bool:
-    """Whether a line, or what it called, prints, logs, writes or flushes."""
+    """Whether a line, or its call, prints, logs, writes or flushes."""
     writes = is_episode(line.leaf, "logging", "leaf") and not _FORKS.search(line.leaf)
     return writes or is_episode(line.text, "logging", "text")
 
@@ -224,7 +224,7 @@ def is_saving(line: SampledLine) -> bool:
 
 
 def opened_to_log(run: RunSummary) -> list[SampledLine]:
-    """The lines that open a file to write it, in functions that log: what is written goes out where it is closed."""
+    """The lines that open a file to write it, in functions that log: the data is written where it is closed."""
     logs = {(line.file, line.function) for line in run.places if is_logging(line)}
     return lines_where(run, lambda line: (line.file, line.function) in logs and bool(_OPENS.search(line.text)))
 
@@ -251,7 +251,7 @@ def between_fetches(case: Case, run: RunSummary) -> list[SampledLine]:
 def callbacks_that_write(run: RunSummary) -> list[SampledLine]:
     """The lines of functions that run within an optimizer's step alone (a trainer's callback) and write at one of them.
 
-    All that they do is for what they write, the operators that they call included.
+    All their work counts as writing, including the operators that they call.
     """
     parts: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for line in run.places:
@@ -265,10 +265,10 @@ def callbacks_that_write(run: RunSummary) -> list[SampledLine]:
 
 
 def time_in(run: RunSummary, lines: list[SampledLine]) -> float:
-    """The share of time that lines took: of the time of their part, which is measured, what the stack samples say.
+    """The share of time at some lines: the measured time of their part, divided by the stack samples.
 
-    Functions that are counted as a part of their own take from parts as measured, one does not know which: beside them
-    the samples alone count.
+    Functions that count as a part of their own take time from unknown measured parts: with any of them the samples
+    alone count.
     """
     if any(line.part not in (*BUSY, "save") for line in run.places):
         other = run.shares.get(OTHER, 0.0)
@@ -277,19 +277,19 @@ def time_in(run: RunSummary, lines: list[SampledLine]) -> float:
 
 
 def _measured_part(run: RunSummary, part: str, seen: float) -> float:
-    """What stack samples saw of a part, at the length of the part as it was measured."""
+    """The sampled share of a part, scaled to the part's measured duration."""
     all_seen = sum(line.share for line in run.places if line.part == part)
     return seen * min(run.shares.get(part, 0.0) / max(all_seen, 1e-9), MOST_STRETCHED)
 
 
 def off_core(run: RunSummary, waits: Callable[[SampledLine], bool]) -> float:
-    """The share of time in which the training thread was on no core, without what it waits for of its own accord."""
+    """The share of time in which the training thread was on no core, without its intentional waits."""
     waiting = sum(run.shares.get(part, 0.0) for part in ("input", "save"))
     return 1 - run.on_cpu_share - waiting - share_of(lines_where(run, waits))
 
 
 def without_others(off: float, together: int) -> tuple[float, float, float]:
-    """The share saved where others no longer take cores from so many threads that work on the same operators.
+    """The share saved where other programs no longer take cores from ``together`` threads of one operator.
 
     They are taken by turns: at worst a parallel region goes on only while all of them run, and those that wait spin,
     which looks like work.
@@ -297,7 +297,7 @@ def without_others(off: float, together: int) -> tuple[float, float, float]:
     return off * 0.5, off, min((1 - (1 - off) ** min(together, _MOST_AT_ONCE)) * 1.1, 0.95)
 
 
-# Of more threads some are always on a core.
+# With more threads some are always on a core.
 _MOST_AT_ONCE: Final = 3
 LEAST_OFF_CORE: Final = 0.08
-"""Less time off its core is what any thread loses."""
+"""Any thread loses less time than this off its core."""

@@ -15,7 +15,7 @@ _BROADCAST: Final = re.compile(r"^broadcast", re.IGNORECASE)
 _REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 # Each rank's optimizer takes the step of a part of the weights, and sends that part to all (ZeRO, stage 1).
 _ZERO: Final = re.compile(r"^Optimizer\.step#ZeroRedundancyOptimizer\.step$")
-# What is sent now and then may be wanted; batches that one rank reads and sends are of any size.
+# Rare sends may be wanted; batches that one rank reads and sends are of any size.
 _IN_MOST: Final = 0.8
 _WHOLE: Final = 0.02
 
@@ -23,8 +23,8 @@ _WHOLE: Final = 0.02
 def broadcast_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], int]:
     """Which of a rank's broadcasts are of weights, and how many times the gradients' bytes they are.
 
-    In nearly every step they are as many bytes, or a whole multiple of that: two moments go with the weights, or more.
-    Beside DistributedDataParallel alone, which keeps replicas alike; what it sends itself is sent within its forward
+    In nearly every step they have the gradients' bytes, or a whole multiple: two moments go with the weights, or more.
+    Applies only beside DistributedDataParallel, which keeps replicas alike; its own broadcasts lie within its forward
     pass.
     """
     nothing = np.zeros(len(found.node), np.bool_)

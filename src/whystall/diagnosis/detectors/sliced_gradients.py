@@ -25,7 +25,7 @@ from whystall.trace.link import rows_of
 _PICKS: Final = re.compile(r"^autograd::engine::evaluate_function: (Select|Slice|Narrow|Index)Backward\d*$")
 _FILLS: Final = frozenset({"aten::zero_", "aten::fill_"})
 _SUMS: Final = frozenset({"aten::add", "aten::add_"})
-# Fewer parts of one tensor, and smaller ones, are no loss to speak of.
+# Fewer or smaller parts of one tensor cost too little.
 _FEWEST: Final = 8
 _LEAST_NUMBERS: Final = 1 << 14
 _MOST_REMOVES: Final = 5
@@ -46,7 +46,7 @@ def sliced_gradients(rank: RankCase) -> Wasted | None:
         for whole, above in zip(wholes, _picks_above(parent, picks, fills), strict=True)
         if above >= 0 and math.prod(whole) >= _LEAST_NUMBERS
     }
-    # The engine adds a part's gradient to those of the parts before: of k parts of one tensor k - 1.
+    # The engine adds a part's gradient to those of the parts before: k - 1 additions for k parts of one tensor.
     sums = np.flatnonzero(matching(table["name"], _SUMS.__contains__) & (parent >= 0))
     added = set(parent[sums[picks[parent[sums]]]].tolist())
     rows_by_whole: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -79,7 +79,7 @@ def sliced_gradients(rank: RankCase) -> Wasted | None:
 
 
 def _picks_above(parent: NDArray[np.int64], picks: Mask, rows: NDArray[np.intp]) -> list[int]:
-    """Of some operators the backward node of a part that calls them, at a few removes; -1 where there is none."""
+    """The backward node of a part that calls each operator, within a few levels; -1 where there is none."""
     above = parent[rows].astype(np.int64)
     for _ in range(_MOST_REMOVES):
         further = (above >= 0) & ~picks[np.maximum(above, 0)]

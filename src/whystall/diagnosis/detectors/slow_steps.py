@@ -1,8 +1,8 @@
-"""What slow steps of a job with an accelerator lost: time that its other steps do not take.
+"""Time lost in slow steps of a job with an accelerator, beyond its other steps.
 
-Host time of a usual step may be hidden behind queued work, which only a trace tells. A step that takes longer than the
+Host time of a usual step may be hidden behind queued work, which only a trace shows. A step that takes longer than the
 others has lost that time, unless the others only seem short: a host that runs ahead for a while and then waits does its
-device's work all the same. So no more is lost than the steps took beyond the usual one, and beyond what devices work.
+device's work all the same. So the loss is at most the steps' excess over the usual one, and over the devices' work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SlowSteps:
         return self.share * self.run.lost_when_slow(*parts) / max(self._lost_ns, 1)
 
     def lost_for(self, part: str) -> float:
-        """The same in one part, with what was lost between the parts in those steps that lost most in that one.
+        """The same in one part, with the loss between the parts in those steps that lost most in that one.
 
         A state is copied before it is saved.
         """
@@ -47,8 +47,8 @@ class SlowSteps:
     def lost_at(self, lines: list[SampledLine]) -> float:
         """The share that they lost between the parts, where the thread was found at some lines for longer than usual.
 
-        Nobody knows in which steps it was found there. What a usual step spends between its parts may be all of it, as
-        where each step logs: that is not what slow ones lost.
+        The steps of these samples are unknown. The time between a usual step's parts may explain all of them, as where
+        each step logs: that is no loss of the slow ones.
         """
         usual = max(self.run.shares.get(OTHER, 0.0) - self.lost(OTHER), 0.0)
         return min(max(share_of(lines) - usual, 0.0), self.lost(OTHER))
@@ -76,7 +76,7 @@ def slow_steps(case: Case) -> list[SlowSteps]:
 def of_slow_steps(
     cause: str, slow: SlowSteps, share: float, part: str, lines: list[SampledLine], rivals: tuple[str, ...]
 ) -> Sampled:
-    """A candidate of what slow steps lost for one reason."""
+    """A candidate for the loss of slow steps with one reason."""
     run = slow.run
     return from_samples(
         cause,
@@ -97,7 +97,7 @@ def of_slow_steps(
 def lost_at_lines(
     case: Case, cause: str, rivals: tuple[str, ...], test: Callable[[SampledLine], bool]
 ) -> Iterator[Sampled]:
-    """What slow steps lost at lines that pass a test, as far as the training thread was found there."""
+    """The loss of slow steps at lines that pass a test, as far as the training thread was found there."""
     for slow in slow_steps(case):
         lines = lines_where(slow.run, test)
         share = slow.lost_at(lines)

@@ -1,8 +1,8 @@
-"""Sorts of which the first few places are read: finding these takes one pass, where a sort takes many.
+"""Sorts whose first few elements are read: finding these takes one pass, where a sort takes many.
 
-Nobody records which tensor an operator is given; the sizes tell. Between a sort and the next product or sort, whatever
-is given a tensor of the sorted size must cut the ends off it along the sorted dimension, or gather few of its elements;
-where anything else is given one, nothing is said.
+A recording does not state which tensor an operator receives; sizes identify it. Between a sort and the next product or
+sort, each operator with an argument of the sorted size must slice the ends off it along the sorted dimension, or gather
+few of its elements; if any other operator has one, there is no finding.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPARES: Final = "aten::eq"
 _FINDS: Final = frozenset({"aten::nonzero", "aten::nonzero_numpy", "aten::where", "aten::argmax"})
 _CASTS: Final = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
 _SLICE: Final = "aten::slice"
-# A search for the first few leaves so much of a sort: at least, as expected, at most.
+# The largest share that may be read: with more of it a search saves little.
 _LEFT: Final = (0.02, 0.1, 0.5)
 _LEAST_SORTED: Final = 256
 # So small a share is read at the most: of more a search for them saves little.
@@ -77,7 +77,7 @@ def sorted_whole(rank: RankCase) -> Wasted | None:
 
 
 def _given(dims: pl.Series, shape: Shape) -> Mask:
-    """Which calls are given a tensor of this size."""
+    """The calls with an argument of this size."""
     told = [shape in all_sizes(text) for text in distinct(dims)]
     given: Mask = np.array([*told, False], np.bool_)[dims.to_physical().fill_null(len(told)).to_numpy()]
     return given
@@ -86,7 +86,7 @@ def _given(dims: pl.Series, shape: Shape) -> Mask:
 def _with_readers(
     rank: RankCase, outermost: NDArray[np.intp], given: Mask, sorts: Mask
 ) -> Iterator[tuple[int, list[int]]]:
-    """The sorts that are given a size, each with what is given it after the sort and before the next one or product."""
+    """The sorts of a size, each with the readers of that size after it and before the next one or product."""
     table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
     end = at + table["duration_ns"].to_numpy()
@@ -112,7 +112,7 @@ def _few_of(table: pl.DataFrame, shape: Shape, row: int, readers: list[int]) -> 
         name, dims, concrete = _told(table, reader)
         if name in _VIEWS:
             continue
-        if name == _INDEX and all_sizes(dims) == (shape,):  # the numbers stand in a list, whose sizes nobody records
+        if name == _INDEX and all_sizes(dims) == (shape,):  # the indices stand in a list, whose sizes are not recorded
             dims = _with_numbers(table, reader, dims)
         taken = _taken(name, dims, concrete, shape, axis)
         if taken is None:
@@ -134,7 +134,7 @@ def _place_of_one(table: pl.DataFrame, shape: Shape, row: int, readers: list[int
 
 
 def _with_numbers(table: pl.DataFrame, row: int, dims: str) -> str:
-    """The sizes that an indexing is given, with that of the numbers, which it turns into what it works with itself."""
+    """The sizes of an indexing's arguments, with that of the indices, which it converts itself."""
     inside = table.filter((table["parent"] == row) & (table["name"].cast(str) == "aten::reshape"))
     found = [first_size(one) for one in inside["input_dims"].cast(pl.String).to_list()]
     given: list[object] = parse_json(dims)
@@ -147,7 +147,7 @@ def _told(table: pl.DataFrame, row: int) -> tuple[str, str, str]:
 
 
 def _sorted(name: str, dims: str, concrete: str) -> tuple[Shape, int]:
-    """The size of what is sorted, and along which dimension; an empty size where that is not known."""
+    """The size of a sort's input, and its dimension; an empty size where that is unknown."""
     shape = first_size(dims)
     try:
         values = [] if name == "aten::msort" else parse_json(concrete)[1:]

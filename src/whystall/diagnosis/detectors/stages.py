@@ -1,4 +1,4 @@
-"""Stages of a pipeline: which ranks are one, what each computes in a step, how many micro-batches they pass on."""
+"""Stages of a pipeline: their ranks, their compute in a step, their number of micro-batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ENGINE: Final = "autograd::engine"
 class Stages:
     """The ranks of each stage, its replicas, from the first stage to the last; by rank its compute and that per step.
 
-    Of a job that is data or tensor parallel as well there are several pipelines, whose stages do the same.
+    A job that is data or tensor parallel as well has several pipelines, whose stages do the same.
     """
 
     ranks: tuple[tuple[int, ...], ...]
@@ -44,7 +44,7 @@ class Stages:
 
     @property
     def stage_ns(self) -> list[int]:
-        """What each stage computes in a step: its usual replica, of two the faster one."""
+        """Compute of each stage in a step: its usual replica's, the faster one's of two."""
         return [sorted(self.per_step_ns[rank] for rank in own)[(len(own) - 1) // 2] for own in self.ranks]
 
     @property
@@ -75,18 +75,19 @@ def stages(case: Case) -> Stages | None:
 
 
 def sends_through(case: Case) -> bool:
-    """Whether some rank of a job on CPUs computes between what it gets and what it sends in a step, as stages do.
+    """Whether some rank of a job on CPUs computes between receiving and sending in a step, as stages do.
 
-    Ranks that exchange what they have, such as averages or the edges of a grid, compute before that or after it.
+    Ranks that exchange their own data, such as averages or the edges of a grid, compute before that or after it.
     """
     return case.graph is not None and has_stages(case) and any(_computes_between(case, rank) for rank in case.ranks)
 
 
 def turns_of(case: Case, own: list[int]) -> int:
-    """How many times in a step one stage of a pipeline on CPUs waits for the gradients of what it sent; 0: it goes on.
+    """How many times in a step one stage of a pipeline on CPUs waits for gradients of its sends; 0: it goes on.
 
-    The first stage begins by sending, all others by getting, and compute before they send. Where each of its turns is
-    as many sends and then as many gets it keeps one micro-batch on its way; a schedule that fills begins with more.
+    The first stage begins by sending, all others by receiving, and compute before they send. If each of its turns has
+    an equal number of sends and then receives, it keeps one micro-batch in flight; a schedule that fills begins with
+    more.
     """
     ranks = {rank.rank: rank for rank in case.ranks}
     turns = {one: _turns(ranks[one], collectives(case, ranks[one])) for one in own}
@@ -115,9 +116,9 @@ class _Row:
 
 
 def _are_gradients(sent: _Row, got: _Row) -> bool:
-    """Whether what comes back is as large as what was sent, or as a part of it, and is gone back from.
+    """Whether the reply has the size of the message, or of a part of it, and a backward pass follows.
 
-    Else the next messages may need what it says, as a token that is chosen.
+    Otherwise the next messages may depend on the reply, as on a token that is chosen.
     """
     return got.went_back and min(got.sizes) > 0 and Counter(got.sizes) <= Counter(sent.sizes)
 
@@ -165,8 +166,8 @@ def _computes_between(case: Case, rank: RankCase) -> bool:
 def pipelines(case: Case) -> list[list[int]]:
     """The ranks that pass messages on to each other, each pipeline from its first stage to its last.
 
-    Ranks are numbered from the first stage to the last in every framework. A pipeline of which a message came from or
-    went to a rank that was not recorded is left out.
+    Ranks are numbered from the first stage to the last in every framework. A pipeline with a message from or to an
+    unrecorded rank is left out.
     """
     broken: set[int] = set()
     through: dict[int, list[int]] = {}
@@ -184,7 +185,7 @@ def pipelines(case: Case) -> list[list[int]]:
 def micro_batches(case: Case) -> int:
     """How many messages one stage sends the next in a step.
 
-    Of a group of the whole pipeline, stages in the middle send both ways: then the first and the last tell.
+    In a group of the whole pipeline, stages in the middle send both ways: then the first and the last decide.
     """
     counts = []
     for rank in case.ranks:

@@ -1,7 +1,7 @@
-"""What happens once, before a steady step: calls far longer than others of their name, compilation, graph capture.
+"""One-time work before a steady step: calls far longer than others of their name, compilation, graph capture.
 
-Creating a context, loading a library, launching a kernel for the first time, recording a graph: later steps never do it
-again. It counts for no step, and a recording that mostly holds it says nothing about what recurs.
+It includes creating a context, loading a library, the first launch of a kernel, recording a graph: later steps never
+repeat it. It counts for no step, and a recording that mostly holds it is no evidence about recurring work.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from whystall.vocabulary.runtime_calls import is_call
 
 # A call that only checks or queues takes microseconds; context creation, loading and first launches take milliseconds.
 _LEAST_NS: Final = 1_000_000
-# A first call so many times as long as the median one of its name did something else than they do.
+# A first call this many times as long as the median one of its name did something else.
 _TIMES_USUAL: Final = 20
-# What happens in each step happens at least this often in a recording that has no step marks.
+# Recurring work happens at least this often in a recording without step marks.
 _FEWEST_RECURRING: Final = 3
 
 
@@ -39,7 +39,7 @@ def startup_calls(trace: Trace, offsets: Mapping[str, tuple[int, int]]) -> Mask:
     long_names = np.unique(name[(duration >= _LEAST_NS) & (calls["ts_ns"].to_numpy() < _steady_from(trace))])
     if not len(long_names):
         return out
-    # What waits for the device is as long as what it waits for.
+    # A call that waits for the device takes as long as the device does.
     waits = matching(calls["name"], lambda name: is_call(name, "sync", "copy"))
     table = pl.DataFrame(
         {
@@ -69,8 +69,8 @@ def startup_calls(trace: Trace, offsets: Mapping[str, tuple[int, int]]) -> Mask:
 def preparations(trace: Trace) -> tuple[Times, Times]:
     """Begin and end of the stretches in which a model was compiled or a graph captured, before a steady step.
 
-    They may overlap, and are sorted by begin. Of a recording with two steps and more only those of the first are
-    known to happen once.
+    They may overlap, and are sorted by begin. In a recording with two steps or more only those of the first are known
+    to happen once.
     """
     begin, end = (np.concatenate(parts) for parts in zip(_compilations(trace), *_captures(trace), strict=True))
     early = begin < _steady_from(trace)
@@ -79,7 +79,7 @@ def preparations(trace: Trace) -> tuple[Times, Times]:
 
 
 def _compilations(trace: Trace) -> tuple[Times, Times]:
-    """What torch's compiler marks, in annotations and by its Python frames."""
+    """Marks of torch's compiler, in annotations and its Python frames."""
     begin, end = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for table in (trace.annotations, trace.python_functions):
         chosen = table.filter(pl.Series(matching(table["name"], lambda name: is_episode(name, "compilation", "event"))))

@@ -1,4 +1,4 @@
-"""Statistics of tensors that the host reads as numbers, and that nothing else uses: what monitors and logs ask for."""
+"""Statistics of tensors that the host reads as numbers, and that nothing else uses: those of monitors and logs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
 _READS: Final = "aten::item"
-# What `tolist()` leaves in a recording of a CPU. Lists are read for much else: of these they are statistics.
+# Operators of `tolist()` in a recording of a CPU. Lists are read for many purposes: these operands are statistics.
 _LISTED: Final = ("aten::resolve_conj", "aten::resolve_neg")
 _HISTOGRAMS: Final = frozenset({"aten::histc", "aten::histogram", "aten::quantile", "aten::nanquantile"})
-# What statistics are made of. What chooses (argmax, multinomial, topk) is none: a program goes on with it.
+# Operators that make statistics. A choice (argmax, multinomial, topk) is none: a program goes on with it.
 _OF_STATISTICS: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -42,7 +42,7 @@ def read_statistics(rank: RankCase) -> Mask:
         return out
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
     outside = rows_of(table["parent"]) < 0
-    # What makes a batch is the input's.
+    # Operators that make a batch belong to the input.
     fetches = rank.intervals(rank.host_named(lambda name: bool(INPUT_NAME.search(name))))
     for begin, end, _ in (rank.optimizer_steps, fetches):
         outside &= ~within(at, begin, end)

@@ -16,18 +16,18 @@ from whystall.replay.graph import Mask, NodeKind
 
 # A stretch of Python this long is work of its own, not the pause between two operators.
 LONG_NS: Final = 60_000
-# A stretch that is so many times as long as the longest of a usual step is an episode.
+# A stretch this many times as long as the longest of a usual step is an episode.
 _RARE: Final = 4.0
 _LEAST_RARE_NS: Final = 1_000_000
 _MINORITY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 _FUNCTION: Final = re.compile(r"^_*[A-Z]\w*(?<!Backward)(?<!Backward\d)$")
-"""An operator that a `torch.autograd.Function` made: what runs in it, and not in others below it, is Python.
+"""An operator that a `torch.autograd.Function` made: its own time, without nested operators, is Python.
 
 Those of PyTorch itself have a namespace, or end as the steps of its backward pass do.
 """
 _COMPILED: Final = "Compiled"
-# A library that carries collectives out on the host, within what torch marks so.
+# A library that carries collectives out on the host, within torch's marks.
 _TALKS: Final = re.compile(r"^(gloo|mpi|ucc):")
 
 
@@ -84,16 +84,16 @@ def soft_stretch_ns(case: Case, rank: RankCase) -> NDArray[np.int64]:
 
 
 def work_within(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
-    """The host nodes of a rank within intervals, without long pauses, which are no part of what is done there.
+    """The host nodes of a rank within intervals, without long pauses, which are no part of the work there.
 
-    An optimizer's step or a hook calls operators one after the other: a millisecond of nothing else is something else.
+    An optimizer's step or a hook calls operators one after the other: a millisecond without any is other work.
     """
     pauses = soft_nodes(case, rank) & (soft_stretch_ns(case, rank) >= _LEAST_RARE_NS)
     return case.host_within(rank, begin, end) & ~pauses
 
 
 def count_of_stretches(case: Case, rank: RankCase, nodes: Mask) -> float:
-    """How many unbroken stretches nodes belong to, per step: what interrupts a call does not make two of it."""
+    """How many unbroken stretches nodes belong to, per step: an interruption of a call does not make it two."""
     group, rows, _ = _grouped(case, rank)
     return len(np.unique(group[case.in_window(nodes)[rows]])) / max(case.steps, 1)
 
@@ -142,7 +142,7 @@ def stretches(case: Case, rank: RankCase, *, rare: bool) -> tuple[NDArray[np.int
 def recurrence(case: Case, rank: RankCase, begin: NDArray[np.int64]) -> Recurrence:
     """In how many steps of the window something happens that begins at some instants, and the steps between two.
 
-    What happens twice in a step happens in one step.
+    Two occurrences in one step count as one step.
     """
     first, last = case.window_on(rank)
     step_of = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), begin, side="right")

@@ -1,8 +1,8 @@
-"""Gradients of a backward pass beyond those that the optimizers read which step after it, by their shapes and order.
+"""Gradients of a backward pass beyond those that later optimizer steps read, by their shapes and order.
 
-A generator behind its critic has layers of its critic's shapes: which of two gradients of one shape the critic's
-optimizer reads, no shape tells. Each parameter's gradient is made once in a pass, and those of one network follow each
-other: beside gradients that are known to be lost, as many of a shape are lost as no optimizer has.
+A generator behind its critic has layers of its critic's shapes: shapes do not show which of two gradients of one shape
+the critic's optimizer reads. Each parameter's gradient is made once in a pass, and those of one network follow each
+other: next to gradients that are known to be lost, the surplus of a shape over the optimizers' parameters is lost too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged
 
-# What optimizers do once to each parameter, or to all of them in one call: the first of these that is there counts.
+# Operators that optimizers call once for each parameter, or once for all: the first one present counts.
 _ONCE: Final = ("aten::lerp_", "aten::addcdiv_", "aten::addcmul_", "aten::mul_", "aten::add_")
 
 
 def beside_lost(rank: RankCase, accumulates: Mask, lost: Mask, of_pass: NDArray[np.intp]) -> Mask:
-    """Of the additions of gradients those that stand beside lost ones, and that no optimizer has a parameter for."""
+    """The additions of gradients that stand next to lost ones, and that no optimizer has a parameter for."""
     table = rank.trace.operators
     out = np.zeros(len(table), np.bool_)
     rows = np.flatnonzero(accumulates)
@@ -51,7 +51,7 @@ def beside_lost(rank: RankCase, accumulates: Mask, lost: Mask, of_pass: NDArray[
 
 
 def tells_sizes(rank: RankCase) -> bool:
-    """Whether operators of optimizers' steps are given tensors, or lists of these: kernels of one's own tell none."""
+    """Whether operators of optimizers' steps receive tensors, or lists of these: custom kernels record none."""
     table = rank.trace.operators
     begin, end, _ = rank.optimizer_steps
     inside = within(table["ts_ns"].to_numpy(), begin, end)
@@ -64,7 +64,7 @@ def tells_sizes(rank: RankCase) -> bool:
 def _beside(shapes: list[Shape], lost: list[bool], read: Counter[Shape]) -> list[int]:
     """The places, in order of time, that join lost ones: next to one, of a shape that is made more often than read.
 
-    What no optimizer reads of a shape something else may have read.
+    If no optimizer reads a shape, something else may have read it.
     """
     spare = Counter(shapes)
     spare.subtract(read)
@@ -81,7 +81,7 @@ def _beside(shapes: list[Shape], lost: list[bool], read: Counter[Shape]) -> list
 
 
 def _parameters_of_steps(rank: RankCase) -> list[tuple[int, Counter[Shape]]]:
-    """When each step of an optimizer begins, and how many parameters of each shape it has; none where nobody tells."""
+    """The begin of each optimizer step, and its number of parameters of each shape; none where they are unknown."""
     table = rank.trace.operators
     begin, end, _ = rank.optimizer_steps
     at = table["ts_ns"].to_numpy()

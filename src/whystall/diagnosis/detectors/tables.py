@@ -1,6 +1,6 @@
-"""Small tables of embeddings that are looked up one by one, for each column its own: one table of all rows is a call.
+"""Small embedding tables that are looked up one by one, one for each column: one table of all rows takes one call.
 
-What a table costs beside its lookup it costs as a parameter: a gradient that is taken over, and its part of an
+Beside its lookup, a table costs the same as any parameter: a gradient that is taken over, and its part of an
 optimizer's step that goes through parameters one by one.
 """
 
@@ -21,17 +21,17 @@ from whystall.trace.columns import judged, matching
 _LEAST: Final = 16
 _LOOKS_UP: Final = "aten::embedding"
 _TAKEN_OVER: Final = "torch::autograd::AccumulateGrad"
-# Lookups that are so far apart have something else between them; a thread that lost its core is back before.
+# Lookups with a longer gap have other work between them; a thread that lost its core is back before.
 _PAUSE_NS: Final = 500_000
-# Larger tables take their time by what is read of them.
+# The time of larger tables depends on the rows read.
 _MOST_ROWS: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """``count`` tables that are looked up in a row, begin and end of these rows, and what goes back through them.
+    """``count`` tables that are looked up in a row, begin and end of these rows, and their backward pass.
 
-    ``of_parameters`` are the operators that there are for each parameter, of which the tables are a ``share``.
+    ``of_parameters`` are the operators that run for each parameter; the tables are a ``share`` of these.
     """
 
     count: int

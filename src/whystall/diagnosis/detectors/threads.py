@@ -1,4 +1,4 @@
-"""What a job on CPUs gains and loses by the number of threads that its operators have."""
+"""The effect of the number of operator threads on a job on CPUs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 
 LOST: Final = 0.15
-"""By which operators on two threads fall short of half the time: oneDNN's and MKL's come to 0.53 to 0.63 of it."""
+"""Excess of operators on two threads over half the time: oneDNN's and MKL's come to 0.53 to 0.63 of it."""
 # Waking threads takes 50 to 100 us where they sleep; `at::internal::GRAIN_SIZE` is 32,768 elements.
 _LONG_NS: Final = 200_000
-# What of a step is shared where no operators were recorded.
+# The parallel share of a step if no operators were recorded.
 _HALF: Final = 0.5
-# Shorter operators are shared in part as well: at most so many times what long ones take.
+# Shorter operators are shared in part as well: the whole is at most this many times that of long ones.
 _MORE: Final = 1.25
 
 
@@ -26,9 +26,9 @@ def shared_by_threads(case: Case, rank: RankCase) -> Mask:
 
 
 def slowed_by(case: Case, run: RunSummary, threads: int | None) -> tuple[float, float]:
-    """How many times as long the operators of a step take on so few threads: at most, and as expected by their length.
+    """How many times as long the operators of a step take on ``threads`` threads: at most, and as expected.
 
-    Of a fetch nothing is reckoned: it is Python of one thread. ``None`` are the threads that they have.
+    Fetches do not count: they are Python of one thread. ``None`` are the threads that they have.
     """
     have = case.facts.threads
     if threads is None or have is None or threads >= have:

@@ -21,17 +21,17 @@ _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 _FEWEST_STEPS: Final = 4
 _FEWEST_TURNS: Final = 2
 _MOST: Final = 0.5
-"""Of the numbers that one optimizer updates so many are in tensors of sizes that the other never touches."""
+"""Minimum share of the elements that one optimizer updates in tensors of sizes that the other never touches."""
 _LEAST_BYTES: Final = 1 << 16
 """Smaller sums (a loss, a norm) are alike by chance."""
 
 
 def thrown_away(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], float]:
-    """Which of DistributedDataParallel's reductions the optimizer's next step does not use; their share of all bytes.
+    """DistributedDataParallel's reductions that the next optimizer step does not use; their share of all bytes.
 
-    Two optimizers step in turn. What is reduced before one's step is reduced before the other's too, among more, and
-    that other one touches no tensors of most of the sizes that the first updates: the first finds what was summed for
-    it there gone, or mixed up with its own. Networks of equal sizes are not told apart, nor from one of both.
+    Two optimizers step in turn. The reductions before one's step occur before the other's too, among more, and the
+    other one touches no tensors of most of the sizes that the first updates: the sums for the first are gone there, or
+    mixed up with its own. Networks of equal sizes are not separated, nor from one network of both.
     """
     nothing = np.zeros(len(found.node), np.bool_)
     sums = np.flatnonzero(are(found, _SUM) & (found.size > 0))
@@ -45,7 +45,7 @@ def thrown_away(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], 
         for step, turn in enumerate(turns)
         if (other := next((one for one in turns[max(step - 1, 0) : step + 2] if turn.does_not_use(one)), None))
     }
-    # A recording may begin within a step, of which it has but a part, and what comes after its end is not known.
+    # A recording may begin within a step, so that a part of it is missing, and its end hides later steps.
     others = [step for step in range(len(turns)) if step not in unused]
     followed = {
         step: next(other for other in others if other > step) for step in unused if step < max(others, default=0)
@@ -67,9 +67,9 @@ def thrown_away(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], 
 
 
 def _turns(rank: RankCase, found: Collectives, sums: NDArray[np.int64]) -> list[_Turn]:
-    """What is reduced before each step of an optimizer, and what it updates; those that reduce nothing with the former.
+    """The reductions before each step of an optimizer, and its updates; steps without reductions join the former.
 
-    Such a one steps after another optimizer, with what was reduced for both.
+    Such a step follows another optimizer's, with reductions for both.
     """
     begin, end, _ = rank.optimizer_steps
     order = np.argsort(begin, kind="stable")
@@ -103,9 +103,9 @@ def _cleared(rank: RankCase) -> list[tuple[int, Shape]]:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What is reduced until an optimizer steps, by bytes, and of what sizes tensors are that it is then given.
+    """The reductions until an optimizer steps, by bytes, and the sizes of the tensors that it then receives.
 
-    Of several optimizers that step with what was reduced before the first it is one turn.
+    Several optimizers that step after the same reductions are one turn.
     """
 
     rows: list[int]
@@ -133,7 +133,7 @@ class _Turn:
 
 
 def _updated(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> list[Counter[Shape]]:
-    """For each step of an optimizer the sizes of tensors that its operators are given first, and how often."""
+    """The sizes of the first arguments of each optimizer step's operators, and how often they occur."""
     table = rank.trace.operators
     at = table["ts_ns"].to_numpy()
     step = np.searchsorted(begin, at, side="right") - 1
@@ -145,5 +145,5 @@ def _updated(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -
 
 
 def _first(dims: str | None) -> tuple[Shape, ...]:
-    """The sizes of the first argument's tensors, of which it may be a list."""
+    """The sizes of the first argument's tensors; it may be a list."""
     return next(iter(sizes_by_argument(dims)), ())

@@ -1,4 +1,4 @@
-"""What Python takes without a tool that follows it."""
+"""Savings in the time of Python without a tool that traces it."""
 
 from __future__ import annotations
 

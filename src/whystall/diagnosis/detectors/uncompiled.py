@@ -17,8 +17,8 @@ from whystall.trace.columns import matching
 # torch 2.1 and later: the evaluation of guards, and a compiled function ("frame/version").
 _LOOKUP: Final = "TorchDynamo Cache Lookup"
 _REGION: Final = re.compile(r"^Torch-Compiled Region: (\d+)/(\d+)")
-# What a compiled version leaves of the time where none was recorded: at least, usually, at most. Chains of elementwise
-# operators become a few passes, products stay.
+# Remaining share of the time in a compiled version, if none was recorded: at least, usually, at most. Chains of
+# elementwise operators become a few passes, products stay.
 _LEFT: Final = (0.2, 0.45, 0.8)
 # A version for all sizes is slower than those for one, and a profiler slows many operators more than one call of
 # compiled code.
@@ -28,7 +28,7 @@ _MOST_OFF: Final = 1.8
 
 @dataclass(frozen=True, slots=True)
 class Uncompiled:
-    """Stretches in which functions ran as they are, and the share that a compiled version leaves (is it measured?)."""
+    """Stretches of uncompiled functions, and the share that a compiled version leaves (is it measured?)."""
 
     begin: Times
     end: Times
@@ -38,7 +38,7 @@ class Uncompiled:
 
 
 def uncompiled(rank: RankCase) -> Uncompiled | None:
-    """What runs as it is, from a lookup in vain to the next lookup, the optimizer's step or the end of the step."""
+    """Uncompiled work: from a failed lookup to the next lookup, the optimizer's step or the end of the step."""
     table = rank.trace.operators
     if table.is_empty():
         return None

@@ -1,4 +1,4 @@
-"""Operators of which a recording shows that another form of them takes a part of their time."""
+"""Operators for which a recording shows that another form takes a part of their time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whystall.replay.graph import Mask
 
 @dataclass(frozen=True, slots=True)
 class Wasted:
-    """The operators with all they call, and what is said of them.
+    """The operators with all they call, and their description.
 
     ``left`` of their time remains: at least, as expected, at most. ``remedy`` is the name of one of the cause's.
     """
@@ -30,7 +30,7 @@ class Wasted:
     remedy: str
 
     def candidate(self, case: Case, rank: RankCase, cause: Cause) -> Replayed:
-        """What is told of it under a cause that has its remedy."""
+        """The candidate under a cause that has its remedy."""
         least, expected, most = self.left
         nodes = case.work_of(rank, self.operators)
         taken = case.time_of(nodes)

@@ -20,11 +20,11 @@ _SOLVES: Final = ("linalg_solve_ex", "linalg_solve")
 _MORE: Final = 1.1
 _LEAST_LISTED: Final = 0.5
 _PART_BY: Final = {"aten::convolution": "strided", "aten::randperm": "drawn"}
-"""The remedy for what is read in part, by the operator that makes it."""
+"""The remedy for a result that is read in part, by the operator that makes it."""
 
 
 def given_again(case: Case, cause: Cause) -> Iterator[Sampled]:
-    """By the calls of modules that were given, and gave, what they were given and gave before."""
+    """From repeated calls of modules, with the same inputs and results."""
     for run in measured_runs(case):
         seen = case.facts.repeated.get(run.rank)
         if seen is None:
@@ -68,7 +68,7 @@ def _told_of(name: str, *, shared: bool) -> str:
 
 
 def _kept_how(seen: RepeatedWork, backward: float) -> str:
-    """The name of the remedy for what comes again."""
+    """The name of the remedy for repeated work."""
     if is_shared(seen):
         return "prefix"
     largest = max(seen.modules, key=lambda one: one.ns).name
@@ -109,10 +109,10 @@ def that_nothing_reads(case: Case, cause: Cause) -> Iterator[Sampled]:
 
 
 def _at_these_lines(run: RunSummary, seen: RepeatedWork) -> float:
-    """The most that operators at some lines can be of a run: how often its thread was found there, and a tenth more.
+    """The largest possible share of operators at some lines: the samples of the run's thread there, and a tenth more.
 
-    Of the steps that were looked at some may hold what is done now and then. Where the thread was never found at the
-    line with most of it, that line goes by another name, and nothing is known.
+    Some of the examined steps may hold occasional work. If the thread was never found at the costliest line, that line
+    goes by another name, and the limit is unknown.
     """
     found: defaultdict[tuple[str, int], float] = defaultdict(float)
     for line in run.places:
@@ -142,7 +142,7 @@ def that_a_mask_drops(case: Case, cause: Cause) -> Iterator[Sampled]:
 
 
 def that_is_read_in_part(case: Case, cause: Cause) -> Iterator[Sampled]:
-    """By the operators of some steps that made what was read in part."""
+    """From the operators of some steps whose results were read in part."""
     for run, seen in _seen_of(case, case.facts.partly):
         yield from _with_backward(
             cause,
@@ -177,7 +177,7 @@ def _with_backward(
     remedy: str,
     rivals: tuple[str, ...],
 ) -> Iterator[Sampled]:
-    """Forward work of which a part is for nothing, ``surely`` so much of the least, and what goes back through it."""
+    """Partly wasted forward work (``surely``: share of the least estimate), and its backward pass."""
     share = seen.again_ns / seen.steps / run.mean_ns
     if share < cause.threshold("least_share"):
         return

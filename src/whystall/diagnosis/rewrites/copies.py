@@ -29,7 +29,7 @@ def repeated(spec: TensorSpec) -> int:
 
 
 def _times(graph: Dataflow, node: int) -> int:
-    """How often a copy repeats what it is given; 0 where it does not."""
+    """How often a copy repeats its input; 0 where it does not."""
     given = graph.call(node).given
     times = repeated(given[0]) if given and graph.call(node).name in _COPIES else 0
     return times if times > 1 else 0
@@ -79,7 +79,7 @@ def _grouped(graph: Dataflow, node: int, price: Price) -> Match | None:
 
 
 def _repeats_heads(name: str, source: TensorSpec) -> bool:
-    """Whether what is repeated are heads: behind the batch and the heads that are there."""
+    """Whether heads are repeated: behind the batch and the existing heads."""
     if name == _REPEAT:
         return len(source.shape) == _BATCHED
     strides = source.strides or ()

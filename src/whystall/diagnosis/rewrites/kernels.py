@@ -13,13 +13,13 @@ from whystall.diagnosis.rewrites.rewrite import Match, Rewrite
 
 _OUTER: Final = frozenset({"aten::outer", "aten::ger", "aten::mul", "aten::mm"})
 _PLANE: Final = 2
-# Where a convolution's arguments say whether it is transposed.
+# Position of the flag for a transposed convolution.
 _TRANSPOSED: Final = 6
 
 
 def _separable(graph: Dataflow, node: int, price: Price) -> Match | None:
-    """A large kernel of several channels that stand first: small ones and channels last are as fast whole."""
-    del price  # oneDNN has no fast form of such kernels: products alone say what is left
+    """A large separable kernel with channels first: small ones, and channels last, are just as fast whole."""
+    del price  # oneDNN has no fast form of such kernels: only the products determine the gain
     call, given = graph.call(node), graph.given(node)
     if len(given) < _PLANE or len(call.given[1].shape) != 2 + _PLANE or call.arguments[_TRANSPOSED:][:1] != (False,):
         return None

@@ -1,4 +1,4 @@
-"""How long calls take by their arithmetic and their bytes: what one form of a computation costs beside another."""
+"""The time of calls by their arithmetic and their bytes: the cost of one form of a computation beside another."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ BYTES_PER_S: Final = float(_ENTRIES["bytes_per_s"]["value"])
 class Price:
     """The roofline of a device, and the least time of a call.
 
-    ``smaller`` is how many times as long as their arithmetic says the calls of a smaller form take, at most;
-    ``cache_bytes`` is what is written and read again without going to memory.
+    ``smaller`` is the largest ratio of the time of a smaller form's calls to that of their arithmetic; ``cache_bytes``
+    is the size of data that is written and read again without going to memory.
     """
 
     flops_per_s: float
@@ -51,7 +51,7 @@ class Price:
 
 
 def price_on(rank: RankCase) -> Price:
-    """What calls cost on a rank's device; on the processor cores of a usual machine where it used none."""
+    """Prices of calls on a rank's device; on the processor cores of a usual machine where it used none."""
     peak = rank.workings.peak
     flops = peak.peak_flops_per_s("fp32") if peak is not None else None
     moved = peak.memory_bytes_per_s if peak is not None else None

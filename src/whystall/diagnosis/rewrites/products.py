@@ -33,7 +33,7 @@ class Product:
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """What `Price.product` is given."""
+        """Arguments for `Price.product`."""
         return self.batch, self.rows, self.shared, self.columns
 
 
@@ -78,7 +78,7 @@ class _Chain:
     kept: int
 
     def left(self, price: Price) -> dict[int, float]:
-        """What each product leaves in the other order: ``shared`` x ``inner`` x ``kept``, and ``outer`` rows of it."""
+        """Share that each product keeps in the other order: ``shared`` x ``inner`` x ``kept``, ``outer`` rows of it."""
         batch, shared = self.one.batch, self.one.shared
         first, last = (
             price.product(batch, shared, self.inner, self.kept),
@@ -96,7 +96,7 @@ class _Chain:
 
 
 def _chains(graph: Dataflow, node: int) -> Iterator[_Chain]:
-    """The chains that end in a product, where nothing else reads what lies between and the other order is cheaper."""
+    """The chains that end in a product, with no other reader in between, and a cheaper order."""
     other = product_of(graph, node)
     if other is None:
         return
@@ -117,11 +117,11 @@ def _chains(graph: Dataflow, node: int) -> Iterator[_Chain]:
 
 
 def _product_order(graph: Dataflow, node: int, price: Price) -> Match | None:
-    """Three matrices by way of one that is larger than both sides of what the first two share."""
+    """Three matrices whose intermediate result is larger, on both sides, than the dimension the first two share."""
     for chain in _chains(graph, node):
         with_added = {graph.call(one.node).name for one in (chain.one, chain.other)} & _WITH_ADDED
         if chain.one.shared < min(chain.one.rows, chain.one.columns) and not with_added:
-            # What scales, copies and views the large one goes with it.
+            # Scales, copies and views of the large one go with it.
             gone = dict.fromkeys(chain.scales, 0.0)
             return Match({**gone, **chain.left(price)}, (chain.one.rows, chain.one.columns, chain.one.shared))
     return None

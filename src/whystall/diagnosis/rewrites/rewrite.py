@@ -1,4 +1,4 @@
-"""One cheaper form of a computation: where it is found in the graph of values, and what is said of it."""
+"""One cheaper form of a computation: its pattern in the graph of values, and its description."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from whystall.diagnosis.rewrites.price import Price
 class Match:
     """Nodes of a costlier form, with the share of each one's time that the cheaper form takes.
 
-    ``facts`` are the numbers that the rewrite's labels and title name, those that tell its size first. ``backward``:
-    whether the backward pass of the nodes takes as much less.
+    ``facts`` are the numbers that the rewrite's labels and title name, those of its size first. ``backward``: whether
+    the backward pass of the nodes shrinks by the same share.
     """
 
     left: Mapping[int, float]
@@ -30,15 +30,15 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A cheaper form of what begins with ``anchors``.
+    """A cheaper form of a pattern that begins with ``anchors``.
 
     Args:
-        anchors: The operators at which it is looked for: those of a recording that has none cost nothing.
-        match: Where one is, from an anchor's node in the graph of values.
+        anchors: The operators that begin a search: a recording without any costs nothing.
+        match: The match at an anchor's node in the graph of values.
         remedy: The name of the cause's remedy.
-        labels: What the facts of the largest match are.
-        what: What the time is spent in.
-        method: How the gain is worked out.
+        labels: Labels of the largest match's facts.
+        what: Description of the time.
+        method: The method behind the gain.
         detail: The title's part, with places for the facts.
         smaller: Whether the calls of the cheaper form are smaller, and so less efficient.
     """

@@ -1,8 +1,8 @@
-"""Layers that work on rows after these were repeated, or before they are averaged, where few rows would do.
+"""Layers on repeated rows, or on rows that are averaged afterwards, where fewer rows would do.
 
-A linear layer gives the same for the same row, so that picking or repeating rows, or upsampling a picture, may as well
-come after it; the mean of what it gives is what it gives for the mean. Of rows that are put side by side it gives the
-sum of what its weight's columns give for each part.
+A linear layer maps equal rows to equal results, so that picking or repeating rows, or upsampling a picture, may as well
+come after it; the mean of its results is its result for the mean. Its result for concatenated rows is the sum of the
+results of its weight's columns for each part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOOKS_UP: Final = "aten::embedding"
 _ADDS_UP: Final = frozenset({"aten::mean", "aten::sum"})
 _WEIGHS: Final = frozenset({"aten::mul", "aten::mul_"})
 _BAGS: Final = 3
-# Where a lookup's arguments say whether its gradient is sparse.
+# Position of the flag for a sparse gradient of a lookup.
 _SPARSE: Final = 4
 _WHAT: Final = "in a layer on more rows than there are different ones, with its backward pass"
 _METHOD: Final = "replay: its rows before they are repeated, or after they are averaged"
@@ -40,7 +40,7 @@ def _layer(graph: Dataflow, node: int) -> Product | None:
 
 
 def _fewer(layer: Product, few: int, price: Price) -> float:
-    """What is left of a layer on so many rows."""
+    """The remaining share of a layer with ``few`` rows."""
     return price.product(1, few, layer.shared, layer.columns) / price.product(*layer.sizes)
 
 
@@ -64,7 +64,7 @@ def _picked(graph: Dataflow, node: int, price: Price) -> Match | None:
 
 
 def _side_by_side(graph: Dataflow, node: int, price: Price) -> Match | None:
-    """A layer on rows that are put side by side of others, some of which are there several times."""
+    """A layer on concatenated rows, some of which occur several times."""
     layer = _layer(graph, node)
     join = graph.maker(layer.left) if layer is not None else -1
     if layer is None or join < 0 or graph.call(join).name not in _JOINS:
@@ -80,7 +80,7 @@ def _side_by_side(graph: Dataflow, node: int, price: Price) -> Match | None:
     if not few:
         return None
     left = sum(price.product(1, _rows(one), one.shape[-1], layer.columns) for one in sources)
-    # In place of putting the rows side by side what the parts of the layer give for each is added.
+    # The results of the layer's parts are added, instead of the rows being concatenated.
     added = price.ns("aten::add", *(TensorSpec((layer.rows, layer.columns)),) * len(parts))
     joined = added / price.of(graph.call(join).cost)
     return Match({node: left / price.product(*layer.sizes), join: min(joined, 1.0)}, (layer.rows, max(few)))
@@ -98,7 +98,7 @@ def _before_it_was_repeated(graph: Dataflow, value: int) -> TensorSpec:
 
 
 def _upsampled(graph: Dataflow, node: int, price: Price) -> Match | None:
-    """A convolution of one place each that narrows a picture, after that was upsampled."""
+    """A 1 x 1 convolution that narrows a picture after it was upsampled."""
     given = graph.given(node)
     if len(given) < 2 or graph.call(node).name not in _CONVOLUTIONS:
         return None
@@ -115,7 +115,7 @@ def _upsampled(graph: Dataflow, node: int, price: Price) -> Match | None:
 
 
 def _averaged(graph: Dataflow, node: int, price: Price) -> Match | None:
-    """A layer of which the mean over rows is taken, and nothing else."""
+    """A layer whose output is only averaged over rows."""
     call = graph.call(node)
     layer = _layer(graph, graph.maker(graph.given(node)[0])) if graph.given(node) else None
     if layer is None or call.returned is None or len(call.arguments) < 2 or len(call.given[0].shape) < 3:
@@ -145,7 +145,7 @@ def _bagged(graph: Dataflow, node: int, price: Price) -> Match | None:
     bags = TensorSpec((out.shape[0],), "int64")
     after = price.ns("aten::_embedding_bag", call.given[0], TensorSpec((prod(out.shape[:2]),), "int64"), bags)
     left = min(after / before, 1.0)
-    # A gradient that is sparse has the rows one by one, whatever added them up.
+    # A sparse gradient has the rows one by one, regardless of the sum.
     sparse = len(call.arguments) > _SPARSE and call.arguments[_SPARSE] is True
     return Match(dict.fromkeys(nodes, left), (out.shape[1], prod(out.shape[:2])), backward=not sparse)
 

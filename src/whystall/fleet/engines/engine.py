@@ -29,7 +29,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What the engine is called on the command line."""
+        """The engine's name on the command line."""
 
     def map(self, work: Sequence[Work]) -> Iterator[Done]:
         """A result for every item, in the order in which they end. An item whose process dies is tried again."""

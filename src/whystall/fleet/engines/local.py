@@ -1,4 +1,4 @@
-"""The engine of one machine: as many processes as there are cores, and never more work than fits in free memory."""
+"""The engine of one machine: one process for each core, and never more work than fits in free memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Worker:
             write_frame(cast("IO[bytes]", self.process.stdin), msgspec.msgpack.encode(work))
 
     def answer(self) -> Answer | None:
-        """What it answers, or nothing where it died."""
+        """Its answer, or nothing where it died."""
         frame = read_frame(cast("IO[bytes]", self.process.stdout))
         return None if frame is None else msgspec.msgpack.decode(frame, type=Answer)
 
@@ -100,7 +100,7 @@ class _Run:
         return [worker for worker in self.workers if worker.place is not None]
 
     def _hand_out(self) -> None:
-        """Gives work to whoever has none, as far as memory goes; what died before goes alone, at the end."""
+        """Gives work to idle workers, as far as memory goes; items whose worker died go alone, at the end."""
         while self.waiting and len(busy := self._busy()) < self.most:
             need = self.work[self.waiting[0]].memory_bytes
             if busy and need + sum(worker.memory_bytes for worker in busy) > self.free:
@@ -145,7 +145,7 @@ class _Run:
 
 
 def _started(workers: int) -> subprocess.Popen[bytes]:
-    """A worker process, with as many threads as its share of the cores."""
+    """A worker process, with the number of threads of its share of the cores."""
     threads = str(max(cores() // workers, 1))
     return subprocess.Popen(  # noqa: S603 - this very interpreter, with a constant program
         [sys.executable, "-c", _PROGRAM, *(entry for entry in sys.path if entry)],

@@ -1,4 +1,4 @@
-"""What this machine has for workers: cores, and the memory that is free on it and in this process's group."""
+"""Resources of this machine for workers: cores, and the memory that is free on it and in this process's group."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def cores() -> int:
 
 
 def needed_bytes(raw_bytes: int) -> int:
-    """What a worker needs at its peak for a file of so many bytes unpacked."""
+    """A worker's memory at its peak for a file of ``raw_bytes`` unpacked."""
     return BASE_BYTES + int(TIMES_RAW * raw_bytes)
 
 
 def free_bytes(group: Path = room.GROUP) -> int:
-    """What may be taken without anybody having to give up memory."""
+    """Memory that can be taken without forcing another process to give up any."""
     return int(room.free_bytes(group) * (1 - KEPT_FREE))

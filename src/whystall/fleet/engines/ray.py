@@ -92,7 +92,7 @@ def _done(ray: Any, reference: Any, place: int) -> Done:
 
 
 def _answer(function: str, item: bytes) -> tuple[bytes | None, str | None]:
-    """What runs on the cluster. A process that is short of memory ends, so that Ray tries the item elsewhere."""
+    """Runs on the cluster. A process that is short of memory ends, so that Ray tries the item elsewhere."""
     from whystall.fleet.engines.worker import answer_to  # noqa: PLC0415 - where Ray runs it
 
     answer = answer_to(Work(function, item, 0))
@@ -101,9 +101,9 @@ def _answer(function: str, item: bytes) -> tuple[bytes | None, str | None]:
 
 @contextlib.contextmanager
 def _not_on_stdout(ray: Any) -> Iterator[None]:
-    """Lets Ray log what it has to say of a process that died: it prints that, whatever it was told, amid our report.
+    """Makes Ray log its messages on a process that died: it prints them, despite its settings, into our report.
 
-    By a name that Ray keeps to itself; where it has another one, Ray prints.
+    It uses a private name of Ray; where that is missing, Ray prints.
     """
     home, name = getattr(getattr(ray, "_private", None), "worker", None), "print_to_stdstream"
     prints = getattr(home, name, None)
@@ -127,7 +127,7 @@ def _of_cluster(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ray() -> Any:
-    """Ray itself, told before it is imported to report nothing to anybody."""
+    """Ray itself, set before its import to report no usage."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

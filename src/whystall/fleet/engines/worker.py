@@ -20,7 +20,7 @@ _LENGTH_BYTES: Final = 8
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a worker answers. ``again`` asks for the item to be tried where nothing else runs: memory ran out."""
+    """A worker's answer. ``again`` asks to try the item where nothing else runs: memory ran out."""
 
     result: bytes | None = None
     failure: str | None = None

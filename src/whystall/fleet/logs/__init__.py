@@ -1,4 +1,4 @@
-"""What logs without a trace tell of communication: nccl-tests, NCCL's inspector and RAS, DeepSpeed's comms log."""
+"""Communication in logs without a trace: nccl-tests, NCCL's inspector and RAS, DeepSpeed's comms log."""
 
 from __future__ import annotations
 

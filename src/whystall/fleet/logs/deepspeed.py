@@ -1,8 +1,8 @@
 """DeepSpeed's comms log, with its bandwidths put right.
 
-What its logger (deepspeed/utils/comms_logging.py) gets wrong: it takes the whole job for every group; it printed
+Its logger (deepspeed/utils/comms_logging.py) has errors: it takes the whole job for every group; it printed
 reduce_scatter n times too high in versions that multiplied the full input once more; its algorithm bandwidth of
-all_reduce is twice S over time; and it counts in Gbit/s. The group's size is not in the log: the caller says it.
+all_reduce is twice S over time; and it counts in Gbit/s. The group's size is not in the log: the caller passes it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _calls(text: str) -> Iterator[_Printed]:
             together.setdefault((one.kind, one.size), []).append(one)
     for (kind, size), calls in together.items():
         time_ms = sum(one.time_ms for one in calls) / len(calls)
-        # Of equal sizes the mean time belongs to the harmonic mean of the bandwidths.
+        # For equal sizes the mean time belongs to the harmonic mean of the bandwidths.
         algorithm, bus = (
             len(values) / sum(1 / value for value in values) if all(values) else 0.0
             for values in ([one.algorithm for one in calls], [one.bus for one in calls])

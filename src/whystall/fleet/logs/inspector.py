@@ -1,9 +1,9 @@
-"""Logs of NCCL's inspector plug-in: JSON lines of what each collective took each rank.
+"""Logs of NCCL's inspector plug-in: JSON lines with the time of each collective on each rank.
 
-Told by fields: the version string did not change when fields were added. ``coll_sn`` counts per communicator and
-function, so that (id, coll, coll_sn) is the same collective on all ranks. ``coll_exec_time_us`` is the kernel's time on
-that rank and includes waiting: the shortest over ranks is the transfer, the rest waiting. The size is that of one
-rank's count (NCCL plugins/profiler/inspector).
+The format is recognised by its fields: the version string did not change when fields were added. ``coll_sn`` counts per
+communicator and function, so that (id, coll, coll_sn) is the same collective on all ranks. ``coll_exec_time_us`` is the
+kernel's time on that rank and includes waiting: the shortest over ranks is the transfer, the rest waiting. The size is
+that of one rank's count (NCCL plugins/profiler/inspector).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Meeting:
 
 @dataclass(slots=True)
 class Inspected:
-    """What the logs of one or more processes hold so far."""
+    """The content of the logs read so far."""
 
     files: int = 0
     damaged: int = 0

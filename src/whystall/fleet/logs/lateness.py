@@ -1,4 +1,4 @@
-"""Which rank comes last too often for chance, and at what cost: for every log that tells who waits for whom."""
+"""Finds the rank that comes last too often for chance, and the cost: for every log with waits between ranks."""
 
 from __future__ import annotations
 

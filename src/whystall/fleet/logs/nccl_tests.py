@@ -1,6 +1,6 @@
-"""Results of nccl-tests: its text, and the JSON of ``-J`` (version 3, and what else has the same fields).
+"""Results of nccl-tests: its text, and the JSON of ``-J`` (version 3, and others with the same fields).
 
-The JSON holds the whole environment and command line. Of these only which test it was is taken, as a kind.
+The JSON holds the whole environment and command line. Only the kind of the test is taken from these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from whystall.vocabulary.collectives import convention, kind_named
 __all__ = ["from_json", "from_text", "is_json", "is_text"]
 
 _HEADER: Final = re.compile(r"^#\s+size\s+count\s+type\b(.*)$", re.MULTILINE)
-# What launchers put before each line: "[1,0]<stdout>:" (Open MPI), "[0] " (MPICH), "0: " (srun -l), "[host:123] ".
+# Launchers' prefixes of each line: "[1,0]<stdout>:" (Open MPI), "[0] " (MPICH), "0: " (srun -l), "[host:123] ".
 _PREFIXED: Final = re.compile(r"^([^#\n]{0,119}[:\]>|)])[ \t]?#\s+size\s+count\s+type\b", re.MULTILINE)
 _RANK: Final = re.compile(r"^#?\s*Rank\s+(\d{1,7})\s(?:\s*Group\s+(\d{1,7})\s)?\s*Pid\s", re.MULTILINE)
 _TEST: Final = re.compile(r"\b([a-z_]{4,20})_perf\b", re.IGNORECASE)

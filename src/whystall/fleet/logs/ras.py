@@ -1,8 +1,8 @@
-"""Answers of NCCL's RAS: how many collectives each rank launched, and who did not answer. JSON and text.
+"""Answers of NCCL's RAS: each rank's number of launched collectives, and ranks without an answer. JSON and text.
 
-The text is for people and changes between releases; it names only the few that stand apart. Of two answers some
-seconds apart it shows who moves: a difference of a few is normal while a job runs
-(NCCL docs/userguide/source/troubleshooting/ras.rst).
+The text is for people and changes between releases; it names only the few that stand apart. Two answers some seconds
+apart show which ranks move: a difference of a few is normal while a job runs (NCCL
+docs/userguide/source/troubleshooting/ras.rst).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _count_unnamed(found: Answer, named: set[tuple[str, str, int]]) -> None:
 
 
 def result(answers: Sequence[Answer], files: int) -> CommLog:
-    """Who is behind and who is missing in the latest answer, and who moved since the first."""
+    """The ranks that are behind or missing in the latest answer, and those that moved since the first."""
     if not answers:
         raise InputError("it looks like an answer of NCCL's RAS, and is cut off before the first communicator")
     latest, earlier = answers[-1], answers[0] if len(answers) > 1 else None

@@ -33,10 +33,10 @@ def is_operation_log(path: Path) -> bool:
 
 
 def read_logs(paths: Sequence[Path], group_sizes: dict[str | None, int]) -> list[CommLog]:
-    """What the logs tell, those of one inspected job, its traces and answers of one RAS together, as they are given.
+    """The results of the logs; those of one inspected job, its traces, and answers of one RAS are joined.
 
-    A folder stands for the files in it. ``group_sizes`` is for logs that do not say them (DeepSpeed's). Raises
-    ``InputError`` where a file is none of the formats; of a folder's files only where none is.
+    A folder stands for the files in it. ``group_sizes`` is for logs without them (DeepSpeed's). Raises ``InputError``
+    if a file is none of the formats; in a folder only if no file is.
     """
     read = _Read(group_sizes)
     for path, must in _files(paths):
@@ -53,7 +53,7 @@ def read_logs(paths: Sequence[Path], group_sizes: dict[str | None, int]) -> list
 
 @dataclass(slots=True)
 class _Read:
-    """What was read so far: logs that tell by themselves, and those that only tell together."""
+    """The logs read so far: those that stand alone, and those that only give a result together."""
 
     group_sizes: dict[str | None, int]
     alone: list[CommLog] = field(default_factory=list)
@@ -82,7 +82,7 @@ class _Read:
             self.alone.append(_single(text, self.group_sizes))
 
     def result(self) -> list[CommLog]:
-        """What all of them tell; traces that lie beside logs in a folder may tell of no collective."""
+        """The results of all; traces that lie beside logs in a folder may hold no collective."""
         found = list(self.alone)
         if self.inspected.files:
             found.append(self.inspected.result())
@@ -98,7 +98,7 @@ class _Read:
 
 
 def _holds_no_text(path: Path) -> bool:
-    """Whether a file that nobody named, a core dump for instance, is none of these logs by its first bytes."""
+    """Whether a file found in a folder, a core dump for instance, is none of these logs by its first bytes."""
     try:
         with reading.opened(path) as file:
             start = file.read(1 << 12)

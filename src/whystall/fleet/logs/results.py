@@ -1,4 +1,4 @@
-"""What is taken from a communication log: numbers and kinds alone, never a text of the log.
+"""The contents taken from a communication log: numbers and kinds alone, never a text of the log.
 
 Logs hold environment variables, command lines and names of hosts beside their numbers. No field here has room for them:
 texts are kinds from the table of conventions, and sentences of whystall's own.
@@ -38,11 +38,12 @@ class CommRow:
 class RankWait:
     """How long one rank of a communicator waited in collectives that all its ranks logged.
 
-    ``transfer_ns`` is the shortest time over ranks of each, ``wait_ns`` the rank's own time less that; of traces, which
-    tell instants, from when the last rank has come until the first is done, and from when the rank comes until the last
-    one has. ``last`` counts the collectives to which the rank came last, ``decided`` those to which somebody did.
-    ``kept_waiting_ns`` is how long even the last but one waited for it. ``stands_out`` is true where it comes last more
-    often than chance would have it (a binomial test, 1 % over all ranks of the communicator) and costs 2 % of the time.
+    ``transfer_ns`` is the shortest time over ranks of each, ``wait_ns`` the rank's own time less that. Traces have
+    instants: there the transfer lasts from the last rank's arrival until the first is done, and the wait from the
+    rank's arrival until the last one's. ``last`` counts the collectives to which the rank came last, ``decided`` those
+    with a last rank. ``kept_waiting_ns`` is the time that even the last but one waited for it. ``stands_out`` is true
+    where it comes last more often than chance would have it (a binomial test, 1 % over all ranks of the communicator)
+    and costs 2 % of the time.
     """
 
     communicator: int
@@ -83,7 +84,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommLog:
-    """All that logs of one format tell. Communicators are numbered in the order in which they first come."""
+    """The content of logs of one format. Communicators are numbered in the order in which they first come."""
 
     format: Format
     files: int

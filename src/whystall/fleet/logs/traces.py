@@ -1,8 +1,8 @@
-"""The collectives of a folder of traces, and nothing else of them: who comes last, in a fraction of an analysis's time.
+"""Only the collectives of a folder of traces: who comes last, in a fraction of an analysis's time.
 
-What is let through of a trace is what says that it is a collective. Ranks, their numbers, windows and copies are told
-as for an analysis of all events, and so is waiting from transfer: ranks' clocks are set by the ends of the collectives
-that they share, and a rank waits until the last one has come.
+The filter passes those parts of a trace that identify a collective. Ranks, their numbers, windows and copies are
+recognised as for an analysis of all events, and waiting is separated from transfer: ranks' clocks are set by the ends
+of the collectives that they share, and a rank waits until the last one has come.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def is_trace(path: Path) -> bool:
 
 
 def from_traces(paths: Sequence[Path]) -> CommLog:
-    """Bandwidths without waiting, and each rank's waits. Raises ``InputError`` where no trace tells of a collective.
+    """Bandwidths without waiting, and each rank's waits. Raises ``InputError`` where no trace holds a collective.
 
-    A list of ranks (`ranks.json`) beside the traces is heeded.
+    A list of ranks (`ranks.json`) beside the traces applies.
     """
     given = list(dict.fromkeys(paths))
     lists = [one for one in dict.fromkeys(path.with_name(RANKS_JSON) for path in given) if one.is_file()]
@@ -85,8 +85,8 @@ def from_traces(paths: Sequence[Path]) -> CommLog:
 def _table(attendances: Sequence[Attendance]) -> pl.DataFrame:
     """Every rank's collectives: rank, communicator, kind, bytes, ranks to come, number of the meeting, times in ns.
 
-    ``wait_ns`` and ``transfer_ns`` are null where not all ranks of the group are there, ``ranks`` where nothing tells
-    how many these are.
+    ``wait_ns`` and ``transfer_ns`` are null where not all ranks of the group are there, ``ranks`` where their number is
+    unknown.
     """
     numbers = meetings(attendances)
     waits = waiting(attendances, numbers, rank_clocks(attendances, numbers))
@@ -163,7 +163,7 @@ def _waits(table: pl.DataFrame) -> Iterator[RankWait]:
 
 
 def _of_ranks(read: Recordings) -> Iterator[str]:
-    """What is wrong with the traces, and which ranks have none."""
+    """Problems of the traces, and the ranks without one."""
     for trace in read.traces:
         yield from (f"{trace.name}: {warning}" for warning in trace.source.warnings)
     size = max((trace.metadata.world_size or 0 for trace in read.traces), default=0)

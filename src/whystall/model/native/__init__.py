@@ -1,7 +1,7 @@
 """The part of counting that is compiled against the torch that is installed: ``whystall doctor --build-counter``.
 
-What whystall's wheel brings cannot call into torch, whose C++ interface changes with every release. This part is built
-once for one torch, into the package's own folder, and is not needed: without it the same is counted by Python alone.
+whystall's wheel cannot call into torch, whose C++ interface changes with every release. This part is built once for one
+torch, into the package's own folder, and is optional: without it Python alone counts the same.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def failure() -> str | None:
 
 
 def build_for(source: str) -> None:
-    """Builds the part unless another process is at it; a failure is written down and said to nobody."""
+    """Builds the part unless another process is at it; a failure is written to a file, and raised nowhere."""
     native.SOURCE = Path(source)
     claim = _claim()
     if claim is None:

@@ -26,14 +26,14 @@ GRANULE_BYTES: Final = 512  # what CUDA's caching allocator rounds sizes to (c10
 _HALVES = (torch.bfloat16, torch.float16)
 _WITH_FLASH: Final = (8, 0)
 _WIDEST_FLASH_HEAD: Final = 256  # sdp_utils.cpp
-_WIDEST_CUDNN_HEAD: Final = 128  # likewise; newer cuDNN takes wider ones on some devices
+_WIDEST_CUDNN_HEAD: Final = 128  # sdp_utils.cpp; newer cuDNN takes wider ones on some devices
 
 
 _FROM_PYTHON = (torch.tensor, torch.as_tensor)  # these fill a tensor before a mode can hear of it
 
 
 class _Module(backend_registration._DummyBackendModule):  # noqa: SLF001 - what PyTorch's own set-up registers
-    """What PyTorch asks a device's module for; there is nothing to wait for and nothing to choose."""
+    """The device module that PyTorch requires; there is nothing to wait for and nothing to choose."""
 
     class Stream:
         """A stream in which nothing runs."""
@@ -117,7 +117,7 @@ class Routes(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def _many_heads(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """What `torch.nn.MultiheadAttention` calls: the attention in it is asked for where no mode is asked."""
+        """Wraps `torch.nn.MultiheadAttention`: no mode intercepts the attention in it."""
         original = functional.scaled_dot_product_attention
         functional.scaled_dot_product_attention = functools.partial(self._attention, original)
         try:
@@ -176,7 +176,7 @@ class Routes(TorchFunctionMode):
 
 
 def _bias(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """What is added to the scores: a mask of truth values becomes one of numbers, expanded and not copied."""
+    """The bias of the scores: a mask of truth values becomes one of numbers, expanded and not copied."""
     if mask.dtype is torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask.logical_not(), float("-inf"))
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])

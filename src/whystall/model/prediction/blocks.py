@@ -43,9 +43,9 @@ class Blocks:
 
 
 def sizes_of(model: nn.Module, found: Blocks, given: Sequence[int]) -> TransformerSizes | None:
-    """The sizes of a language model whose first block is ``given`` batch, sequence and width; ``None`` of another.
+    """The sizes of a language model whose first block gets ``given`` batch, sequence and width; ``None`` for others.
 
-    One looks up as many words as it tells the next of.
+    A language model's vocabulary has the same size at its input and its output.
     """
     if len(given) != 3:
         return None
@@ -86,7 +86,7 @@ def names_of(model: nn.Module) -> dict[int, str]:
 
 
 def _likeness(module: nn.Module) -> tuple[Any, ...]:
-    """What two blocks share that compute alike: their structure, and shapes and dtypes of their weights."""
+    """The common traits of two blocks that compute alike: their structure, and shapes and dtypes of their weights."""
     weights = tuple((name, one.shape, one.dtype, one.requires_grad) for name, one in module.named_parameters())
     return repr(module), weights
 

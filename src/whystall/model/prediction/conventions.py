@@ -13,7 +13,7 @@ _MIXED_ADAM_BYTES = 12  # an fp32 copy of the weights and two moments, for each 
 
 @dataclass(frozen=True, slots=True)
 class TransformerSizes:
-    """What formulas know of a language model; ``inner`` is the width between the products of a block's MLP."""
+    """The sizes of a language model in formulas; ``inner`` is the width between the products of a block's MLP."""
 
     sequence: int
     batch: int
@@ -36,12 +36,12 @@ def zero_paper(parameters: int, ranks: int, stage: int) -> int:
 
 
 def deepspeed_zero2(parameters: int, ranks: int) -> int:
-    """What ``estimate_zero2_model_states_mem_needs`` gives (stage_1_and_2.py): fp32 gradients are counted too."""
+    """The result of ``estimate_zero2_model_states_mem_needs`` (stage_1_and_2.py): fp32 gradients are counted too."""
     return 2 * parameters + 18 * parameters // ranks
 
 
 def deepspeed_zero3(parameters: int, ranks: int, largest_layer: int) -> int:
-    """What ``estimate_zero3_model_states_mem_needs`` gives (stage3.py): the largest layer is whole, in two copies."""
+    """The result of ``estimate_zero3_model_states_mem_needs`` (stage3.py): two copies of the largest layer."""
     return 4 * largest_layer + 18 * parameters // ranks
 
 
@@ -61,14 +61,15 @@ def deepspeed_zero3_cpu(parameters: int) -> int:
 
 
 def megatron(parameters: int, ranks: int, *, distributed_optimizer: bool) -> int:
-    """What Megatron's ``theoretical_memory_usage`` gives: 18 bytes a parameter, or 6 and 12 shared by the ranks."""
+    """The result of Megatron's ``theoretical_memory_usage``: 18 bytes a parameter, or 6 and 12 shared by the ranks."""
     return 6 * parameters + 12 * parameters // ranks if distributed_optimizer else 18 * parameters
 
 
 def megatron_activations(sizes: TransformerSizes, *, tensor_parallel: int, sequence_parallel: bool) -> int:
-    """What Megatron's ``compute_activation_memory`` gives on one stage, in 16 bits; without sequence parallelism other.
+    """The result of Megatron's ``compute_activation_memory`` on one stage, in 16 bits.
 
-    Neither knows of a gated MLP, of attention that keeps scores, nor of checkpoints.
+    Without sequence parallelism another formula applies. Neither covers a gated MLP, attention that keeps scores, or
+    checkpoints.
     """
     unit = sizes.sequence * sizes.batch * sizes.hidden
     if tensor_parallel > 1 and not sequence_parallel:

@@ -1,4 +1,4 @@
-"""What a simulated step computes and moves, operator by operator, and the least time that a device needs for it."""
+"""Operations and bytes of a simulated step, operator by operator, and the least time that a device needs for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CPU's kernels allocate for themselves, beside what they return: reorders of oneDNN, casts to a common dtype.
+"""Temporary memory of the CPU's kernels, beside their results: reorders of oneDNN, casts to a common dtype.
 
 The sizes were read from torch 2.13's own memory events (AVX-512, two threads, 2026-11-23); scratch space below a
 percent of a kernel's tensors is left out. Other processors and versions choose other kernels.

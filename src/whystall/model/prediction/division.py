@@ -1,8 +1,8 @@
-"""What one rank holds of tensors that tensor, sequence and expert parallelism divide, told by how they are computed.
+"""One rank's part of tensors that tensor, sequence and expert parallelism divide, by the way they are computed.
 
-The step runs whole. In each block the first product of what every rank has is split by columns, what is computed from
-its result is split as well, and the product that takes it is split by rows and gives what every rank has again
-(Shoeybi et al., arXiv 1909.08053). With sequence parallelism what all ranks would have is split along the sequence
+The step runs whole. In each block the first product of replicated tensors is split by columns, tensors computed from
+its result are split as well, and the product that takes them is split by rows and gives a replicated result again
+(Shoeybi et al., arXiv 1909.08053). With sequence parallelism replicated tensors are split along the sequence
 (Korthikanti et al., arXiv 2205.05198).
 """
 
@@ -97,9 +97,9 @@ class Division:
         return self._is_split(left) != self._is_split(right)
 
     def _reduces(self, left: Tensor, right: Tensor, result: Tensor) -> None:
-        """Counts what a product makes all ranks reduce: its own parts of sums, or the gradient of what they all have.
+        """Counts the bytes of a product's all-reduces: its partial sums, or the gradient of a replicated input.
 
-        Products by columns that take the same add up their gradients first. What a checkpoint computes again is not
+        Products by columns that take the same input add up their gradients first. Recomputation by a checkpoint is not
         counted.
         """
         if self._tracker.place.phase != "forward":
@@ -150,18 +150,18 @@ class Division:
 
     @property
     def sent_bytes(self) -> int:
-        """What a rank sends in a step to those that share its products, at least: a ring's part of an all-reduce.
+        """The least bytes that a rank sends in a step to those that share its products: a ring's part of an all-reduce.
 
-        Reduced and gathered along the sequence it is as much (Korthikanti et al.).
+        A reduce-scatter and an all-gather along the sequence send the same (Korthikanti et al.).
         """
         return 2 * (self._tensor - 1) * self._reduced_bytes // self._tensor
 
     # --- afterwards --------------------------------------------------------------------------------------------------
 
     def of_weight(self, weight: Tensor, kind: str = "parameters") -> int:
-        """By how much a parameter is divided, or what is held for it as ``kind``.
+        """The number of parts of a parameter, or of its tensors of ``kind``.
 
-        What a ZeRO stage divides among all ranks it divides of experts among those that have them: no less than that.
+        A ZeRO stage divides its tensors of experts among the ranks that have them, and all others among all ranks.
         """
         spread = id(weight) in self._experts and kind not in DIVIDED.get(self._request.strategy, ())
         split = not self._split.isdisjoint(self._weights.get(id(weight), frozenset()))

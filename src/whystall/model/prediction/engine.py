@@ -1,4 +1,4 @@
-"""What autograd does otherwise to fake tensors than to real ones: it does not write into those that it alone holds."""
+"""Differences of autograd between fake and real tensors: it does not write in place into those that it alone holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_HOLDERS = 2  # of a storage that nobody but the engine holds: its tensor, and the wrapper that this call was given
+_HOLDERS = 2  # of a storage that only the engine holds: its tensor, and the wrapper that this call was given
 _PASSING = ("torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/utils/_stats.py", "prediction/tracker.py")
 _IN_PLACE: Mapping[str, Any] = {
     "aten::add": torch.ops.aten.add_.Tensor,

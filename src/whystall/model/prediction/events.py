@@ -1,6 +1,6 @@
-"""What a run allocated, as a list: the seam between who simulates a run and who reads memory out of it.
+"""A run's allocations, as a list: the interface between the simulation of a run and the analysis of its memory.
 
-A simulation of an allocator reads the same list: sizes in the order in which they were asked for and given back.
+A simulation of an allocator reads the same list: sizes in the order of their allocations and frees.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Place(NamedTuple):
 class Event(NamedTuple):
     """Bytes that were allocated (above 0) or freed (below) under a number that stands for one storage.
 
-    A storage that is resized has several; streams other than the default one are told by ``stream``.
+    A resized storage has several; ``stream`` marks streams other than the default one.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Whether what a step holds fits a device, with what lies outside of tensors told apart."""
+"""Whether a step fits a device, with memory outside of tensors shown separately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whystall.model.prediction.results import Fit, Outside
 
 MIB: Final = 2**20
 GIB: Final = 2**30
-_USABLE: Final = 0.99  # of what is sold as so many GB a driver shows 99 % as GiB: H100 80GB 79.2, A100 40GB 39.4
+_USABLE: Final = 0.99  # of a nominal size in GB a driver shows 99 % as GiB: H100 80GB 79.2, A100 40GB 39.4
 _CONTEXT_BYTES: Final = 512 * MIB
 _WORKSPACE_BYTES: Final = {(9, 0): 32 * MIB, (10, 0): 32 * MIB}
 _OTHER_WORKSPACE_BYTES: Final = 8519680  # :4096:2:16:8 (CUDABlas, getChosenWorkspaceSize)
@@ -48,7 +48,7 @@ def fit(
 ) -> Fit | None:
     """How a peak compares with the device, or with a lower limit; ``None`` where neither has a known size.
 
-    ``holds`` says whether so many bytes are enough for whole segments: then what tensors hold alone does not decide.
+    ``holds`` returns whether a number of bytes is enough for whole segments: then the tensors alone do not decide.
     """
     capacity = None if row is None else capacity_bytes(row, request.device)
     outside = () if row is None else outside_of(request, row)
@@ -74,7 +74,7 @@ def fit(
 
 
 def outside_of(request: Request, row: Accelerator) -> tuple[Outside, ...]:
-    """What a process needs on the device besides its tensors; none of it was measured by whystall."""
+    """Memory of a process on the device besides its tensors; none of it was measured by whystall."""
     workspace = _WORKSPACE_BYTES.get(row.capability or (0, 0), _OTHER_WORKSPACE_BYTES)
     found = [
         Outside(what="context and kernels", n_bytes=_CONTEXT_BYTES, source="what drivers commonly show"),

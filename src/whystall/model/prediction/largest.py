@@ -15,13 +15,13 @@ _BY_LINES: Final = 12
 
 
 def largest_batch(predicted: Callable[[int], BatchPeak], most: int = MOST) -> tuple[tuple[BatchPeak, ...], int | None]:
-    """The batches that were predicted, smallest first, and the largest up to ``most`` that fits.
+    """The predicted batches, smallest first, and the largest up to ``most`` that fits.
 
     ``None``: not even one sample does.
 
-    What a step holds grows in proportion to the batch beyond what is there anyway, in each phase on its own: a line
-    through two predictions foretells where the device is full, and each further prediction corrects it. Raises
-    ``UsageError`` where the batch makes no difference.
+    Memory beyond a fixed part grows in proportion to the batch, in each phase on its own: a line through two
+    predictions extrapolates to a full device, and each further prediction corrects it. Raises ``UsageError`` where the
+    batch makes no difference.
     """
     found = {batch: predicted(batch) for batch in (_FIRST if most > _FIRST[-1] else {1, most})}
     while True:

@@ -1,4 +1,4 @@
-"""What one simulated step gave, and what follows from two depths of a model for a deeper one; free of torch."""
+"""The outcome of one simulated step, and the extrapolation from two depths of a model to a deeper one; no torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PHASES = ("forward", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a phase computes and moves, and the least time for it on a device, where its peaks are known.
+    """Operations and bytes of a phase, and its least time on a device, where the peaks are known.
 
-    ``times_ns`` are those on the devices that it was to be timed on as well.
+    ``times_ns`` are those on the further devices of the request.
     """
 
     flops: int = 0
@@ -27,9 +27,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What all calls of the modules of one name keep inside themselves for the backward pass, and compute before it.
+    """The activations inside all calls of the modules of one name, kept for the backward pass, and their FLOPs.
 
-    What a module is given and what it gives is not among ``n_bytes``; ``operators`` made them, largest first.
+    A module's inputs and outputs are not part of ``n_bytes``; ``operators`` made the rest, largest first.
     """
 
     kind: str
@@ -86,7 +86,7 @@ def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
     """The step of a model with ``count`` blocks: each part of each section goes on as between the two depths.
 
     Peaks are taken after that, since another section, or phase, may be the fullest in a deep model than in a shallow
-    one. Of the blocks the first and the last are followed: what lies between them lies between their peaks.
+    one. The first and the last block are followed: the peaks of those between lie between theirs.
     """
     if shallow.blocks is None or deep.blocks is None:
         raise ValueError("a model without repeated blocks has no other depth")

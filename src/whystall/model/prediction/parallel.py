@@ -11,7 +11,7 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
-from torch.testing._internal.distributed.fake_pg import FakeStore  # registers a backend that talks to nobody
+from torch.testing._internal.distributed.fake_pg import FakeStore  # registers a backend without communication
 
 from whystall.model.prediction.blocks import Blocks
 from whystall.model.prediction.request import Request
@@ -60,7 +60,7 @@ def distribute(request: Request, model: nn.Module, blocks: Blocks | None, mesh: 
 def buffers(request: Request, model: nn.Module) -> list[tuple[nn.Parameter, int]]:
     """Parameters with the sizes of buffers for communication that a rank holds from the beginning on.
 
-    DistributedDataParallel copies gradients into buckets, which hold as much as they do.
+    DistributedDataParallel copies gradients into buckets of the same total size.
     """
     if request.strategy != "ddp":
         return []

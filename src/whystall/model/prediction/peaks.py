@@ -20,7 +20,7 @@ KINDS = (
     "communication",
     "temporaries",
 )
-"""Who can hold memory, in the order in which results list them."""
+"""Kinds of memory, in the order in which results list them."""
 
 Section = tuple[str, str]  # phase and section
 Holdings = Mapping[tuple[str, str], int]  # kind and module → bytes
@@ -28,7 +28,7 @@ Holdings = Mapping[tuple[str, str], int]  # kind and module → bytes
 
 @dataclass(frozen=True, slots=True)
 class SectionPeak:
-    """What is held at the fullest moment of one section; the parts add up to ``n_bytes``."""
+    """Memory at the fullest moment of one section; the parts add up to ``n_bytes``."""
 
     n_bytes: int
     holdings: Holdings

@@ -1,7 +1,7 @@
-"""What each stage of a pipeline holds, from a step of a model with as many blocks as one stage has.
+"""Memory of each stage of a pipeline, from a step of a model with one stage's blocks.
 
-Stages go one forward, one backward in turn (1F1B, arXiv 2104.04473): of ``p`` stages the one with number ``i`` keeps
-the activations of ``p - i`` batches. The first stage has what stands before the blocks, the last what stands behind.
+Stages go one forward, one backward in turn (1F1B, arXiv 2104.04473): stage ``i`` of ``p`` keeps the activations of ``p
+- i`` batches. The first stage has the modules before the blocks, the last those behind.
 """
 
 from __future__ import annotations

@@ -56,17 +56,17 @@ def predict(
     simulator: Simulator | None = None,
     **options: Any,
 ) -> Prediction:
-    """What a training step of the model that a factory makes would hold at most, in which phase, and of what.
+    """The peak memory of a training step of the model that a factory makes, by phase and kind.
 
     ``model`` is ``package.module:function`` or ``file.py:function``, or such a function itself, as ``whystall model``
     takes it. ``options`` are the fields of ``Request``: ``dtype``, ``optimizer``, ``device`` and so on; a ``batch`` of
-    ``"max"`` is the largest that fits the device, or ``limit_bytes``; with ``effective_batch`` the largest of which a
-    whole number makes that many samples.
+    ``"max"`` is the largest that fits the device, or ``limit_bytes``; with ``effective_batch`` it is the largest that
+    divides it.
     ``remedies`` are worked out where the step does not fit its device, or where they are asked for; ``conventions`` are
     the figures of papers and other tools for parameters and optimizer; ``reserved`` is what the caching allocator of an
     accelerator would hold, for which every block is run, and whether that fits; ``allocator`` are settings of it as
-    PYTORCH_ALLOC_CONF has them. Raises
-    ``UsageError`` for what makes no sense and ``InputError`` where the model fails.
+    PYTORCH_ALLOC_CONF has them. Raises ``UsageError`` for inconsistent options and ``InputError`` where the model
+    fails.
     """
     name = model if isinstance(model, str) else _named(model)
     try:

@@ -1,6 +1,6 @@
-"""What is best computed again instead of kept: modules by the bytes that each saves at the peak for its FLOPs.
+"""Modules to recompute instead of keeping their activations, by the bytes that each saves at the peak for its FLOPs.
 
-What the modules keep and compute in one simulated step says which are worth a try; each is then put into
+The activations and FLOPs of the modules in one simulated step show which are worth a try; each is then put into
 ``torch.utils.checkpoint`` and simulated like the step itself, alone, and together with those that rank above it.
 """
 

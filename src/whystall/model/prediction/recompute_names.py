@@ -34,7 +34,7 @@ class Again(NamedTuple):
 
 
 def parsed(name: str) -> Again | None:
-    """What a name asks for; ``None`` where it is none.
+    """The request in a name; ``None`` where it is none.
 
     >>> parsed("blocks.*:cheap")
     Again(module='blocks.*', cheap=True)
@@ -56,9 +56,10 @@ def general(path: str, lists: Container[str]) -> str:
 
 
 def added(chosen: Sequence[Again], one: Again) -> tuple[Again, ...] | None:
-    """What is computed again with one module more; ``None`` where that is no more, or no clear order to give.
+    """The choice with one module more; ``None`` where that adds nothing, or gives no clear order.
 
-    All of a module takes the place of its parts. What keeps products does not go around parts that keep none.
+    All of a module takes the place of its parts. A cheap one, which keeps products, cannot contain parts that keep
+    none.
     """
     if any(other.holds(one) and not (other.module == one.module and other.cheap > one.cheap) for other in chosen):
         return None

@@ -1,4 +1,4 @@
-"""What would make a step smaller: other requests for the same model, in the order in which they are tried."""
+"""Remedies for a step that is too large: other requests for the same model, in the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RANKS = (2, 4, 8, 16, 32, 64)
 
 
 def alternatives(request: Request, *, has_blocks: bool) -> Iterator[tuple[str, str, Request]]:
-    """What to say, the options that ask for it, and the request itself; alone, then both of what saves elsewhere.
+    """The description, the options, and the request of each remedy; alone, then both of different kinds of memory.
 
     An optimizer's temporaries and activations peak at different times: less of one alone may change nothing.
     """

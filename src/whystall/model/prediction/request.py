@@ -1,4 +1,4 @@
-"""What a prediction is asked for; free of torch, since it crosses from one process to another."""
+"""A prediction's request; free of torch, since it crosses from one process to another."""
 
 from __future__ import annotations
 
@@ -51,13 +51,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``device`` is ``cpu``, or the name of an accelerator; ``capability`` is that of the accelerator where the table
     knows it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
-    ``events`` asks for the list of allocations, for which every block is run. ``effective_batch`` is how many samples
-    an optimizer's step sees in all, ``limit_bytes`` what tensors may hold where that is less than the device has.
-    ``ranks`` are those that share a model's step by ``strategy``, each of them a group of ``tensor_parallel`` times
-    ``pipeline_parallel`` devices; ``batch`` is that of one of ``micro_batches`` (as many as stages, or more).
-    ``attention`` is the kernel of ``F.scaled_dot_product_attention``, by default the one that torch chooses.
-    ``timed_on`` are devices that the least time is worked out for as well. ``recompute`` are modules that are computed
-    again, as ``recompute_names`` names them.
+    ``events`` asks for the list of allocations, for which every block is run. ``effective_batch`` is the number of
+    samples of an optimizer's step, ``limit_bytes`` a limit of tensors' memory below the device's. ``ranks`` are those
+    that share a model's step by ``strategy``, each of them a group of ``tensor_parallel`` times ``pipeline_parallel``
+    devices; ``batch`` is that of one of ``micro_batches`` (no fewer than stages). ``attention`` is the kernel of
+    ``F.scaled_dot_product_attention``, by default the one that torch chooses. ``timed_on`` are further devices for the
+    least time. ``recompute`` are modules to recompute, as ``recompute_names`` names them.
     """
 
     target: str

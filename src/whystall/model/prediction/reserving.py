@@ -1,4 +1,4 @@
-"""What torch's caching allocator would reserve for a predicted step: simulated from the step's allocations."""
+"""Memory that torch's caching allocator would reserve for a predicted step: simulated from the step's allocations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def reserved_bytes(record: Record, settings: AllocatorSettings = DEFAULT) -> int
 
 
 def holds(record: Record, settings: AllocatorSettings, room_bytes: int) -> bool:
-    """Whether the steps run on a device that gives torch so much, cached segments being given back where it is full."""
+    """Whether the steps run with ``room_bytes`` for torch, which frees cached segments when the device is full."""
     return simulate(_calls(record), replace(settings, device_bytes=room_bytes)).failed_at is None
 
 

@@ -1,4 +1,4 @@
-"""What a prediction says: frozen results, free of torch, that print and serialise."""
+"""A prediction's frozen results, free of torch, that print and serialise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModuleBytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PhaseWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What a phase computes and moves; ``least_ns`` is its time at the device's peaks, if they are known."""
+    """Operations and bytes of a phase; ``least_ns`` is its time at the device's peaks, if they are known."""
 
     phase: str
     flops: int
@@ -94,7 +94,7 @@ class Recompute(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchPeak(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step with so many samples holds, and what is left on the device; ``least_ns`` as that of a phase."""
+    """Memory of a step with ``batch`` samples, and the rest of the device; ``least_ns`` as that of a phase."""
 
     batch: int
     peak_bytes: int
@@ -125,7 +125,7 @@ class OptionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
-    """What the numbers rest on: ``blocks`` repeated ones, of which ``depths`` were run, and by how much that missed."""
+    """The basis of the numbers: ``blocks`` repeated ones, of which ``depths`` were run, and the error of that."""
 
     blocks_path: str | None
     blocks: int
@@ -136,7 +136,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a training step on one rank would hold at most, in which phase, and of what."""
+    """The peak memory of a training step on one rank, by phase and kind."""
 
     request: Request
     parameters: int
@@ -153,17 +153,19 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     unfit_because: str | None = None
     remedies: tuple[Remedy, ...] = ()
     recompute: tuple[Recompute, ...] = ()
-    """What is best computed again, with what each saves and costs; worked out with the remedies."""
+    """Modules to recompute, each with its saving and cost; computed together with the remedies."""
     no_recompute_because: str | None = None
     stages: tuple[int, ...] = ()
-    """What a rank of each stage of a pipeline holds at most, in order; all else is of the stage that holds most."""
+    """The peak of a rank of each stage of a pipeline, in order; all other fields are of the stage with the largest."""
     tensor_parallel_bytes: int = 0
-    """What a rank sends in a step, at least, to those that share its products (tensor parallelism); of one batch."""
+    """Bytes that a rank sends in a step, at least, to those that share its products (tensor parallelism); for one
+    batch.
+    """
     batches: tuple[BatchPeak, ...] = ()
-    """Those that were predicted to find the largest that fits, smallest first; none: nobody asked."""
+    """Predictions made to find the largest batch that fits, smallest first; empty unless it was requested."""
     conventions: dict[str, int] = {}
     reserved_bytes: int | None = None
-    """What torch's caching allocator would reserve for it at most; ``None``: nobody asked."""
+    """The most that torch's caching allocator would reserve for it; ``None``: not requested."""
     allocator: str | None = None
     """The allocator's settings that this was worked out with; ``None``: its defaults."""
 
@@ -175,8 +177,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     def bubble_share(self, times: int = 1) -> float:
         """The share of a step in which a stage of a pipeline waits for others, at least: if all are equally long.
 
-        One forward, one backward in turn (arXiv 2104.04473): of ``p`` stages and ``m`` micro-batches ``p - 1`` parts of
-        ``m + p - 1``. 0 without a pipeline. ``times`` is with so many times the micro-batches.
+        One forward, one backward in turn (arXiv 2104.04473): for ``p`` stages and ``m`` micro-batches ``p - 1`` parts
+        of ``m + p - 1``. 0 without a pipeline. ``times`` multiplies the number of micro-batches.
         """
         stages = self.request.pipeline_parallel
         return (stages - 1) / (times * self.request.in_a_step + stages - 1)

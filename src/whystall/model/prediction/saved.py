@@ -1,4 +1,4 @@
-"""What each module keeps for the backward pass inside itself, and computes for it: what could be computed again."""
+"""Each module's activations for the backward pass, and the work behind them: candidates for recomputation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whystall.model.prediction.tracker import Tracker
 
 @dataclass(slots=True)
 class _Heard:
-    """What was heard of the modules of one name."""
+    """Observations of the modules of one name."""
 
     kind: str
     calls: int = 0
@@ -24,11 +24,11 @@ class _Heard:
 
 
 class ModuleListener:
-    """Hears of every operator and of every module's call, and says what the calls of each name keep.
+    """Observes every operator and every module's call, and reports the activations of each name's calls.
 
-    A storage belongs to all modules inside whose calls an operator made it. What a module gives to others is not its
-    own: they may keep it whatever the module does. ``names`` are those of modules by their id, ``flops`` says how many
-    FLOPs the operator had that was just heard.
+    A storage belongs to all modules inside whose calls an operator made it. A module's outputs are not its own: others
+    may keep them in any case. ``names`` are those of modules by their id, ``flops`` returns the FLOPs of the latest
+    operator.
     """
 
     def __init__(self, tracker: Tracker, names: Mapping[int, str], flops: Callable[[], int]) -> None:
@@ -70,7 +70,7 @@ class ModuleListener:
             self._heard[name].flops += self._flops()
 
     def kept(self, kinds: Mapping[int, tuple[str, str]], sizes: Mapping[int, int]) -> dict[str, Kept]:
-        """What each name keeps, of the storages whose kind is activations."""
+        """The memory of each name, among the storages whose kind is activations."""
         by_operator: dict[str, Counter[str]] = {name: Counter() for name in self._heard}
         for number, (operator, around) in self._born.items():
             if kinds.get(number, ("", ""))[0] == "activations":

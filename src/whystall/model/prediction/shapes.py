@@ -1,4 +1,4 @@
-"""Results of operators that fake tensors tell otherwise than their kernels do."""
+"""Results of operators for which fake tensors and kernels differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def result_of(name: str, args: Sequence[Any]) -> Tensor | None:
-    """What a call gives, for the few operators that need it; ``None`` for all others."""
+    """The result of a call, for the few operators that need it; ``None`` for all others."""
     rule = _RULES.get(name)
     return None if rule is None else rule(args)
 

@@ -1,7 +1,7 @@
-"""What a rank holds under ZeRO, from what one device holds: the parts that a stage divides, divided.
+"""A rank's memory under ZeRO, from one device's memory: the parts that a stage divides, divided.
 
-Stage 1 divides the optimizer's state, stage 2 the gradients too, stage 3 the parameters too (Rajbhandari et al.,
-arXiv 1910.02054). Under stage 3 the parameters of one unit, and of the one fetched ahead, are whole on every rank.
+Stage 1 divides the optimizer's state, stage 2 the gradients too, stage 3 the parameters too (Rajbhandari et al., arXiv
+1910.02054). Under stage 3 the parameters of one unit, and of the one fetched ahead, are whole on every rank.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _UNITS_AHEAD = 2
 
 
 def sent_bytes(step: Simulated, strategy: str, ranks: int) -> int:
-    """What each rank sends in a step at least: gradients are reduced, parameters gathered as often as they are split.
+    """The least bytes that each rank sends in a step: gradients are reduced, split parameters are gathered.
 
-    Rings send (n - 1) / n of what is gathered or reduced and scattered, twice that for an all-reduce (nccl-tests,
-    PERFORMANCE.md); ZeRO's stages 1 and 2 send as much as an all-reduce, stage 3 half as much again (arXiv 1910.02054,
-    section 7).
+    Rings send (n - 1) / n of a gathered or reduce-scattered tensor, twice that for an all-reduce (nccl-tests,
+    PERFORMANCE.md); ZeRO's stages 1 and 2 send the same as an all-reduce, stage 3 half more (arXiv 1910.02054, section
+    7).
     """
     if ranks < 2 or strategy == "none":
         return 0

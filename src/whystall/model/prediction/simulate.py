@@ -40,9 +40,9 @@ STEPS = 2  # the second has the optimizer's state from its beginning, and the ou
 
 
 def simulate(request: Request) -> Simulated:
-    """What training steps allocate as ``request`` asks for them.
+    """The allocations of training steps under ``request``.
 
-    Of many repeated blocks few are run, and the rest follows from them. On an accelerator the process must have had
+    A few of many repeated blocks are run, and the rest follows from them. On an accelerator the process must have had
     ``accelerator.set_up`` called.
     """
     with ExitStack() as stack:
@@ -192,7 +192,7 @@ class _Step:
         )
 
     def _n_bytes(self, weight: torch.Tensor) -> int:
-        """What a rank has of a parameter."""
+        """A rank's bytes of a parameter."""
         return int(weight.numel() * weight.element_size()) // self._division.of_weight(weight)
 
     def _owners(self, record: Record) -> dict[int, str]:

@@ -23,7 +23,7 @@ _LONGEST_TAIL = 300
 class Simulator:
     """A process that simulates steps, started at the first request and again after one that ended it.
 
-    ``detail`` is told what ``-v`` shows: tracebacks of the user's own code.
+    ``detail`` receives the output of ``-v``: tracebacks of the user's own code.
     """
 
     def __init__(self) -> None:

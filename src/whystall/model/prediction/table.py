@@ -44,7 +44,7 @@ def options_table(request: Request, names: Sequence[str], simulator: Simulator) 
         except WhystallError:
             continue  # what the model cannot do is no option
         if asked.tensor_parallel > request.tensor_parallel and not steps[0][1].tensor_parallel_bytes:
-            continue  # nothing can be divided by so many
+            continue  # no tensor is divisible by this number
         found += _rows(text, options, asked, steps, rows)
     return tuple(found)
 

@@ -43,7 +43,7 @@ class Tracker(TorchDispatchMode):
 
     @property
     def record(self) -> Record:
-        """What happened until now."""
+        """The events until now."""
         return Record(tuple(self._events))
 
     def hold(self, value: Any) -> None:

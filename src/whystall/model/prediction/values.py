@@ -22,7 +22,7 @@ _SEED = 20
 
 
 class Values:
-    """What is known of the values of tensors; ``assumed`` says what was not known and was taken for something."""
+    """Known values of tensors; ``assumed`` lists unknown values that were replaced by an assumption."""
 
     def __init__(self) -> None:
         self._known: Any = WeakTensorKeyDictionary()
@@ -39,7 +39,7 @@ class Values:
         self._known[tensor] = values
 
     def instead(self, name: str, args: Sequence[Any]) -> tuple[bool, Any]:
-        """What a call gives that asks for values: whether it does, and the answer."""
+        """The result of a call that reads values: whether it is one, and the answer."""
         if name in {"aten::_local_scalar_dense", "aten::item"}:
             return True, self._scalar(args[0])
         if name == "aten::is_nonzero":

@@ -31,7 +31,7 @@ _LONGEST_TAIL: Final = 300
 
 @dataclass(slots=True)
 class RankEnd:
-    """What one rank answered, and how and as which of them it ended; ``code`` is ``None`` for one that was ended."""
+    """One rank's answers, its end, and its place in the order of ends; ``code`` is ``None`` for a killed rank."""
 
     rank: int
     answers: list[Answer] = field(default_factory=list)
@@ -41,7 +41,7 @@ class RankEnd:
 
 
 def run_ranks(order: Order, ranks: int, timeout_s: float) -> tuple[list[RankEnd], bool]:
-    """What each of so many ranks answered, and whether time ran out."""
+    """The answers of each of ``ranks`` ranks, and whether time ran out."""
     with tempfile.TemporaryDirectory(prefix="whystall-ranks-") as folder, ExitStack() as files:
         begun = [_start(order, rank, ranks, Path(folder) / "store", files) for rank in range(ranks)]
         ends = [RankEnd(rank) for rank in range(ranks)]
@@ -115,7 +115,7 @@ def agreed(ends: Sequence[RankEnd], *, late: bool) -> tuple[list[Answer], str | 
     if late or absent is None:
         waiting = [str(end.rank) for end in ends if not end.answers]
         return [], f"{LATE}: {'rank' if len(waiting) == 1 else 'ranks'} {', '.join(waiting)} did not answer"
-    # Who lost sight of a rank that is gone says so as an error of its own: what ended for a reason counts first.
+    # A rank that lost a rank that is gone reports an error of its own: a rank that ended for a reason counts first.
     told = [end for end in ends if end.answers and end.answers[0].out_of_memory is not None]
     told += [end for end in ends if end.code is not None and end.code < 0]
     fault = min(told, key=lambda end: end.place) if told else absent

@@ -1,4 +1,4 @@
-"""What probes of a batch found, and what the process that runs one is asked for and answers; free of torch."""
+"""The results of probing a batch, and the request and answers of a probe's process; free of torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Outcome = Literal["fits", "over the limit", "out of memory", "killed", "ended", 
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What one probe is to run: the largest batch first, then smaller ones, of which none begins after ``curve_s``."""
+    """The task of one probe: the largest batch first, then smaller ones, of which none begins after ``curve_s``."""
 
     request: Request
     batches: tuple[int, ...]
@@ -20,9 +20,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch as it ran: the most that tensors held, and how long a step with its optimizer took (the median).
+    """A batch as it ran: the most memory of its tensors, and the median time of a step with its optimizer.
 
-    Of several ``ranks``, which have so large a batch each, that of the fullest and that of the slowest.
+    With several ``ranks``, each of which has the batch, the memory is the fullest's and the time the slowest's.
     """
 
     batch: int
@@ -64,9 +64,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
-    """What all probes found: ``curve`` is the batches that ran in the last probe that fitted, smallest first.
+    """The results of all probes: ``curve`` is the batches that ran in the last probe that fitted, smallest first.
 
-    ``knee`` is the smallest of them that nearly reaches the highest throughput; ``because`` says why nothing ran.
+    ``knee`` is the smallest of them that nearly reaches the highest throughput; ``because`` is the reason if nothing
+    ran.
     """
 
     attempts: tuple[Attempt, ...] = ()

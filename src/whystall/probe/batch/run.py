@@ -33,7 +33,7 @@ Progress = Callable[[str], None]
 def probe_batches(
     found: Prediction, *, timeout_s: float = TIMEOUT_S, curve_s: float = CURVE_S, progress: Progress = lambda _: None
 ) -> Probed:
-    """What really running the largest batch of a prediction, and at most two others, gave.
+    """Runs the largest batch of a prediction, and at most two others.
 
     A probe that fits goes on with halves of its batch, down to one sample. Ranks are a process each. Raises
     ``UsageError`` for ranks that share the work otherwise than by DDP or FSDP2, ``InputError`` where the model fails
@@ -64,7 +64,7 @@ def probe_batches(
 
 
 def _attempt(order: Order, answers: list[Answer], ended: str, predicted: int, limit: int | None) -> Attempt:
-    """What became of the first batch of an order. Raises ``InputError`` where the model fails."""
+    """The outcome of the first batch of an order. Raises ``InputError`` where the model fails."""
     first = answers[0] if answers else Answer()
     if first.failed is not None:
         raise InputError(f"{order.request.target} failed with a batch of {order.batches[0]}: {first.failed}")

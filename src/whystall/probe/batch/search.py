@@ -20,8 +20,8 @@ def next_batch(
 ) -> int | None:
     """The batch to probe after ``attempts``; ``None`` where none is worth it.
 
-    What was held beside what was predicted corrects the prediction for the next one, upwards or downwards. ``divides``
-    is a number of samples that batches have to make up.
+    The ratio of measured to predicted memory corrects the prediction for the next one, upwards or downwards.
+    ``divides`` is a number of samples that batches have to make up.
     """
     if not attempts or len(attempts) >= MOST_ATTEMPTS:
         return None
@@ -44,7 +44,7 @@ def next_batch(
 
 
 def _predicted_over_held(attempts: Sequence[Attempt]) -> float:
-    """By what a prediction missed the one attempt that was measured."""
+    """The ratio of the prediction to the memory of the one attempt that was measured."""
     return next(one.predicted_bytes / one.held_bytes for one in attempts if one.held_bytes)
 
 
@@ -62,7 +62,7 @@ def batch_at(levels: Sequence[tuple[int, int]], n_bytes: float) -> int:
 
 
 def predicted_bytes(predicted: Sequence[BatchPeak], batch: int) -> int:
-    """What a batch is predicted to hold, by lines through the predictions."""
+    """The predicted memory of a batch, by lines through the predictions."""
     if len(predicted) == 1:
         return predicted[0].peak_bytes * batch // predicted[0].batch
     place = max((at for at, one in enumerate(predicted[:-1]) if one.batch <= batch), default=0)

@@ -1,7 +1,7 @@
-"""The process in which batches really run: that it ends, by whatever hand, is an answer.
+"""The process in which batches really run: its end, from any cause, is an answer.
 
-It reads an order from standard input and writes its answers, one JSON a line, to the file descriptor it is given. What
-the user's factory prints goes to standard error.
+It reads an order from standard input and writes its answers, one JSON a line, to the file descriptor it is given.
+Output of the user's factory goes to standard error.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What both sweeps measured, and in what they differ beside it."""
+    """The rows of both sweeps, and their other differences."""
 
     rows: tuple[Changed, ...]
     notes: tuple[str, ...]
@@ -64,7 +64,7 @@ def against(earlier: CommProbe, now: CommProbe) -> Held:
 
 
 def check_comparable(earlier: CommProbe, ranks: int, backend: Backend) -> None:
-    """Raises ``UsageError`` where a sweep of so many ranks cannot be held against the earlier one."""
+    """Raises ``UsageError`` where a sweep of ``ranks`` ranks cannot be compared with the earlier one."""
     if (earlier.ranks, earlier.backend) != (ranks, backend):
         raise UsageError(
             f"the earlier sweep was of {earlier.ranks} ranks on {earlier.backend}, this one is of {ranks} on "

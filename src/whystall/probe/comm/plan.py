@@ -1,4 +1,4 @@
-"""What a sweep measures, as its processes are told: kinds, sizes, how long, and when to give up."""
+"""The measurements of a sweep, for its processes: kinds, sizes, duration, and time limit."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def elements(kind: Collective, size: int, ranks: int) -> int:
 
 
 def uneven(count: int, ranks: int) -> list[int]:
-    """What a rank sends each of a group, of so many elements, where the last gets most: as 1 to 2 to 3 and so on.
+    """A rank's elements for each of a group, ``count`` in all, where the last gets most: as 1 to 2 to 3 and so on.
 
     >>> uneven(12, 3), uneven(1, 2)
     ([2, 4, 6], [0, 1])

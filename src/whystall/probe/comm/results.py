@@ -1,4 +1,4 @@
-"""What a sweep of collectives found: its schema, and reading an earlier one back."""
+"""The results of a sweep of collectives: its schema, and reading an earlier one back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True):
-    """By what share of the measured time the fit is above it, at one size."""
+    """The excess of the fit over the measured time, as a share, at one size."""
 
     bytes: int
     share: float
@@ -85,7 +85,7 @@ class NotMeasured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole sweep. ``network`` is what it ran over: this machine alone, or whatever torchrun's job has."""
+    """A whole sweep. ``network`` is its network: this machine alone, or that of torchrun's job."""
 
     schema: Literal["whystall.comm/1"] = SCHEMA
     backend: Backend
@@ -141,9 +141,9 @@ def read_comm_probe(path: Path) -> CommProbe:
 
 
 def calibration_of(found: CommProbe) -> Calibration | None:
-    """What later reports take of a sweep: what GPUs of one machine reached; ``None`` of any other sweep.
+    """The part of a sweep for later reports: the rates of GPUs of one machine; ``None`` for any other sweep.
 
-    Of groups that measure at the same time, and of ranks on several machines, a rate is no device's own.
+    For groups that measure at the same time, and ranks on several machines, a rate is no device's own.
     """
     if found.kind != "gpu" or found.network != "loopback" or found.split:
         return None

@@ -20,7 +20,7 @@ _NOT_THERE: Final = re.compile(r"not support|unsupported|not implemented|does no
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process of a job, and what it measures with. ``at`` is told what comes next.
+    """A process of a job, and its means of measurement. ``at`` receives the next task.
 
     ``members`` are the ranks of its own ``group`` (``None``: of all).
     """

@@ -30,7 +30,7 @@ STORE: Final = "store"
 _LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 LOOPBACK: Final = {"GLOO_SOCKET_IFNAME": _LOOPBACK, "NCCL_SOCKET_IFNAME": f"={_LOOPBACK}", "NCCL_IB_DISABLE": "1"}
 """Variables that keep gloo and NCCL on this machine."""
-GAVE_UP: Final = 75  # the exit code of a process that nobody waited for, EX_TEMPFAIL of sysexits.h
+GAVE_UP: Final = 75  # the exit code of a process that stopped waiting, EX_TEMPFAIL of sysexits.h
 _GRACE_S: Final = 5.0
 
 

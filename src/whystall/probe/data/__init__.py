@@ -1,1 +1,1 @@
-"""What loading data costs: the stages of one batch, what they say of other numbers of workers, and what to set."""
+"""The cost of loading data: a batch's stages, the prediction for other numbers of workers, and good settings."""

@@ -17,16 +17,16 @@ from whystall.probe.data.stages import Batch, Recorder, recording
 _FEWEST: Final = 8  # batches, however long they take
 _LONGEST_S: Final = 60.0
 _NOTED: Final = 0.5
-"""For so much of the time in which batches are counted they are noted before, without workers.
+"""Warm-up without workers before batches count, as a share of the counting time.
 
-With workers they are made for as long before any counts: a forked one copies each page of the objects that it reads for
+Workers run for the same share before any batch counts: a forked one copies each page of the objects that it reads for
 the first time, which takes a fifth of batches that are put together in Python.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A run with so many workers: seconds to the first batch and between later ones, and the taker's own per batch."""
+    """A run with ``workers``: seconds to the first batch and between later ones, and the receiver's own per batch."""
 
     workers: int
     batches: int
@@ -34,7 +34,7 @@ class Drained:
     batch_s: float
     receive_cpu_s: float
     made: Sequence[Batch]
-    """What each batch cost the first of the workers, or this process; empty where workers are not forked."""
+    """The cost of each batch in the first of the workers, or this process; empty where workers are not forked."""
 
 
 def drain(source: Source, workers: int, *, seconds: float) -> Drained:
@@ -78,7 +78,7 @@ def _counted(batches: _Batches, seconds: float, *, until: float) -> tuple[int, f
 
 
 class _Batches:
-    """Batches without end; an iterable data set begins anew, which is not told apart."""
+    """Batches without end; an iterable data set restarts, without a mark."""
 
     def __init__(self, source: Source, workers: int) -> None:
         fork = source.start_method == "fork"
@@ -105,7 +105,7 @@ class _Batches:
 
 
 def costs_of(made: Sequence[Batch], *, receive_cpu_s: float, in_worker: bool) -> Costs:
-    """What the batches of one worker say of every batch; its sending is what its process spent beside making them."""
+    """The costs of every batch, from one worker's; its sending is its process's time beside making them."""
     send = send_cpu_s(made) if in_worker else 0.0
     return Costs(
         [one.fetch_cpu_s + one.collate_cpu_s + send for one in made],

@@ -1,4 +1,4 @@
-"""From what was measured to what any number of workers would supply, what bounds it, and what to set: arithmetic."""
+"""Predicts the supply of any number of workers, its bound, and good settings, from measurements: arithmetic."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PREFETCH: Final = (2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A loader as it was measured.
+    """A measured loader.
 
     ``inline_s`` is a batch without workers. ``costs`` are those in a worker, and ``measured_s`` the seconds per batch
-    with so many workers, which the simulation is stretched to; between them it is stretched by what lies between.
+    by number of workers, to which the simulation is scaled; the factor between two numbers is interpolated.
     """
 
     samples_per_batch: int
@@ -45,7 +45,7 @@ class Model:
         return seconds_per_batch(with_step, workers, cores=self.cores, prefetch=prefetch or self.prefetch)
 
     def samples_per_s(self, workers: int, *, prefetch: int | None = None, extra_wait_s: float = 0.0) -> float:
-        """What so many workers supply."""
+        """The supply of ``workers`` workers."""
         return self.samples_per_batch / self.batch_s(workers, prefetch=prefetch, extra_wait_s=extra_wait_s)
 
     def wait_s(self, workers: int, step_s: float, *, prefetch: int | None = None) -> float:
@@ -53,7 +53,7 @@ class Model:
         return max(self.batch_s(workers, prefetch=prefetch, step_s=step_s) - step_s, 0.0)
 
     def _stretch(self, workers: int) -> float:
-        """By what the simulation is multiplied: what was measured over what it says, between two by logarithms."""
+        """The factor of the simulation: measured over simulated, interpolated between two by logarithms."""
         known = sorted(self.measured_s)
         if not known:
             return 1.0
@@ -69,7 +69,7 @@ class Model:
 
 
 def proposed_workers(model: Model, most: int, step_s: float | None) -> int:
-    """The fewest workers with which no step waits; else the fewest that supply about as much as any number."""
+    """The fewest workers with which no step waits; else the fewest with about the highest supply."""
     if step_s is not None:
         waits = [model.wait_s(workers, step_s) for workers in range(most + 1)]
         enough = max(NOTHING * step_s, min(waits) + _WORTH * (step_s + min(waits)))
@@ -79,7 +79,7 @@ def proposed_workers(model: Model, most: int, step_s: float | None) -> int:
 
 
 def proposed_prefetch(model: Model, workers: int, step_s: float | None) -> int | None:
-    """The smallest of a few prefetch factors that supplies about as much as any; ``None`` without workers."""
+    """The smallest of a few prefetch factors with about the highest supply; ``None`` without workers."""
     if not workers:
         return None
     times = {one: model.batch_s(workers, prefetch=one, step_s=step_s or 0.0) for one in _PREFETCH}
@@ -95,7 +95,7 @@ def settings(
     pin: bool | None,
     step_s: float | None,
 ) -> Settings:
-    """So many workers with what they supply."""
+    """The settings with ``workers`` workers, and their supply."""
     wait = None if step_s is None else round(model.wait_s(workers, step_s, prefetch=prefetch) * 1e9)
     return Settings(
         num_workers=workers,
@@ -115,7 +115,7 @@ def gain_of(now: Settings, proposed: Settings, step_s: float | None) -> float:
 
 
 def bounds(model: Model, workers: int, device: Device | None) -> list[Bound]:
-    """The most that each resource allows, with so many workers."""
+    """The limit of each resource, with ``workers`` workers."""
     samples, costs = model.samples_per_batch, model.costs
     cpu_s, wait_s = statistics.fmean(costs.cpu_s), statistics.fmean(costs.wait_s)
     wait_s = wait_s if wait_s > _HARDLY * cpu_s else 0.0

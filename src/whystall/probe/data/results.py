@@ -1,4 +1,4 @@
-"""What a probe of a loader found: its schema."""
+"""The result of probing a loader: its schema."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples per second that so many workers supply: predicted, and measured where they were run.
+    """Samples per second with ``workers`` workers: predicted, and measured where they were run.
 
     ``wait_ns`` is how long a step waits for its batch (with ``--step``). ``start_ns`` is the time to the first batch.
     """
@@ -71,7 +71,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a loader is, or should be, set to, and what it then supplies."""
+    """A loader's current or proposed settings, with their supply."""
 
     num_workers: int
     prefetch_factor: int | None

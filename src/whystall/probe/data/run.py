@@ -71,7 +71,7 @@ def _drained(source: Source, counts: Sequence[int], seconds: float, progress: Ca
 
     Rounds that differ by more than a tenth are followed by more of them.
     """
-    again = source.start_method == "fork"  # others import the user's code anew in each worker
+    again = source.start_method == "fork"  # others import the user's code again in each worker
     fewest, most = (_ROUNDS, _MOST_ROUNDS) if again else (1, 1)
     found: list[list[Drained]] = [[] for _ in counts]
     for number in range(most):
@@ -86,7 +86,7 @@ def _drained(source: Source, counts: Sequence[int], seconds: float, progress: Ca
 
 
 def alike(times: Sequence[float]) -> bool:
-    """Whether the middle half of some times lies within a tenth; of fewer than three nobody knows.
+    """Whether the middle half of some times lies within a tenth; false for fewer than three.
 
     >>> alike([1.0, 1.02, 1.04]), alike([1.0, 1.02, 1.4]), alike([1.0, 1.01, 1.02, 1.03, 1.04, 1.03, 1.6])
     (True, False, True)
@@ -166,7 +166,7 @@ def _told(
 
 
 def _is_nothing(now: Settings, gain: float, step_s: float | None) -> bool:
-    """Whether the wait costs less than a hundredth, or no other setting supplies as much more."""
+    """Whether the wait costs less than a hundredth, or no other setting supplies a hundredth more."""
     if step_s is not None and now.wait_ns is not None:
         return now.wait_ns < predict.NOTHING * (step_s * 1e9 + now.wait_ns) or gain < 1 + predict.NOTHING
     return gain < 1 + predict.NOTHING

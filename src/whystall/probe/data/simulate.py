@@ -23,7 +23,7 @@ class Costs:
     step_s: float = 0.0
 
     def slower(self, times: float) -> Costs:
-        """The same with everything but the step taking so many times as long."""
+        """The same with all but the step taking ``times`` as long."""
         return Costs(
             [one * times for one in self.cpu_s],
             [one * times for one in self.wait_s],

@@ -51,7 +51,7 @@ class Source:
     def with_workers(
         self, workers: int, *, prefetch: int | None = None, fork: bool = False, endless: bool = True
     ) -> DataLoader[Any]:
-        """A loader of the same batches with so many workers, whose samples never end where they have indices."""
+        """A loader of the same batches with ``workers`` workers, whose samples never end where they have indices."""
         given = self.loader
         options: dict[str, Any] = {
             "num_workers": workers,

@@ -1,7 +1,7 @@
-"""What a batch costs where it is made: time of fetching and of collating, in a worker or in this process.
+"""The cost of a batch where it is made: time of fetching and of collating, in a worker or in this process.
 
-The fetchers of torch's loader are wrapped while a probe runs. Workers are forked, so that they inherit the wrappers
-and the memory that the times are written to; nothing of the data set or of the user's loader is changed.
+The fetchers of torch's loader are wrapped while a probe runs. Workers are forked, so that they inherit the wrappers and
+the memory that the times are written to; nothing of the data set or of the user's loader is changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Batch:
     collate_cpu_s: float
     collate_wait_s: float
     process_cpu_s: float
-    """Of the whole process since it began, at the batch's end."""
+    """CPU time of the whole process since it began, at the batch's end."""
 
 
 class Recorder:

@@ -26,7 +26,7 @@ def bytes_of(batch: Any) -> int:
 
 
 def probe_transfer(batch: Any, *, seconds: float) -> Device | None:
-    """What pinning and copying a batch takes; ``None`` without a GPU."""
+    """The time to pin and copy a batch; ``None`` without a GPU."""
     import torch  # noqa: PLC0415 - takes seconds
 
     tensors = tensors_of(batch)

@@ -1,8 +1,8 @@
-"""Reads tables of an SQLite file that nobody vouches for: certain tables alone, as columns of integers or text.
+"""Reads tables of an untrusted SQLite file: only the tables asked for, as columns of integers or text.
 
 The file is opened read-only and never written, not even beside it. Tables that were not asked for (exports of profilers
-hold the whole environment in some) cannot be reached through the connection at all. What a query may cost is bounded by
-the file's size, so that no page that points at itself and no statement hidden in a schema runs without end.
+hold the whole environment in some) cannot be reached through the connection at all. The file's size bounds the cost of
+a query, so that no page that points at itself and no statement hidden in a schema runs without end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from whystall.trace.files import Head, Limits
 from whystall.trace.readers.table_source import Kind, Wanted, columns_to_read, completed, dtype_of
 
 MAGIC: Final = b"SQLite format 3\x00"
-# Of a damaged file even the error may hold bytes that are no text.
+# For a damaged file even the error may hold bytes that are no text.
 _FAILURES: Final = (sqlite3.Error, UnicodeError)
 _SCHEMA: Final = ("sqlite_master", "sqlite_schema")
 _PRAGMAS: Final = ("table_info", "quick_check")
@@ -110,7 +110,7 @@ class Database:
         return completed(pl.concat(parts) if parts else None, columns)
 
     def parts(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int) -> Iterator[pl.DataFrame]:
-        """The first ``most`` of the same rows, some at a time: whoever makes less of them need not hold them all."""
+        """The first ``most`` of the same rows, some at a time, so that a caller that reduces them need not hold all."""
         for part in self._parts(table, columns, needed, f" LIMIT {most}"):
             yield completed(part, columns)
 
@@ -154,7 +154,7 @@ class Database:
         return int(self._steps_left < 0)
 
     def _authorize(self, action: int, first: str | None, *_: str | None) -> int:
-        """What a statement may do: select from the tables that were asked for, without functions."""
+        """The authorizer of statements: allows selects from the tables that were asked for, without functions."""
         if action == sqlite3.SQLITE_SELECT:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_READ and (first in self._allowed or first in _SCHEMA):

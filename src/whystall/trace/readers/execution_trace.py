@@ -130,7 +130,7 @@ def _elements(path: Path, limits: Limits, warnings: list[str]) -> Iterator[Any]:
 
 
 def _behind_the_head(text: str) -> tuple[str, bool]:
-    """What follows the bracket that opens the list of nodes, and whether that was found."""
+    """The text after the bracket that opens the list of nodes, and whether that bracket was found."""
     name = text.find(_NODES)
     bracket = text.find("[", name) if name >= 0 else -1
     return (text[bracket + 1 :], True) if bracket >= 0 else (text, False)

@@ -1,6 +1,6 @@
-"""Reads tables of a folder with a Parquet file for each, as a database's are read: those alone that were asked for.
+"""Reads tables of a folder with one Parquet file each, as from a database: only those that were asked for.
 
-Nobody vouches for the files. What one may unpack to is bounded before it is opened for its rows.
+The files are not trusted. The unpacked size of each is bounded before its rows are read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from whystall.trace.readers.table_source import Kind, Wanted, columns_to_read, c
 
 SUFFIX: Final = ".parquet"
 MAGIC: Final = b"PAR1"
-# Of a damaged file the library behind may also give up where it found its own state impossible.
+# On a damaged file the Parquet library may also panic where it found its own state impossible.
 _FAILURES: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, WireError, OSError)
 _MOST_ROWS: Final = 1 << 40
 _PART_ROWS: Final = 1 << 20
-# Of a recording every row has times of its own: a file that unpacks to more is not some hundred times smaller.
+# Every row of a recording has its own times: a file that unpacks to more is not a hundred times smaller.
 _LEAST_BYTES: Final = 64 << 20
 
 
@@ -60,7 +60,7 @@ class ParquetFolder:
         return found.head(self._limits.events)
 
     def parts(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int) -> Iterator[pl.DataFrame]:
-        """The first ``most`` of the same rows, some at a time: whoever makes less of them need not hold them all."""
+        """The first ``most`` of the same rows, some at a time, so that a caller that reduces them need not hold all."""
         yield from self._first(table, columns, needed, most).iter_slices(_PART_ROWS)
 
     def _first(self, table: str, columns: Wanted, needed: Sequence[str], most: int) -> pl.DataFrame:
@@ -96,7 +96,7 @@ class ParquetFolder:
         return self._schemas.get(table, {})
 
     def _values(self, table: str, columns: Wanted) -> dict[str, pl.Expr]:
-        """What gives whole numbers and texts of those columns of a table that hold such."""
+        """Expressions for those columns of a table that hold whole numbers or text."""
         schema = self._schema(table)
         found = {column: _as(schema[column], kind, column) for column, kind in columns.items() if column in schema}
         return {column: value for column, value in found.items() if value is not None}
@@ -119,7 +119,7 @@ class ParquetFolder:
         return found
 
     def _is_damaged(self, table: str, error: BaseException) -> None:
-        # What the library says holds the folder's path.
+        # The library's message holds the folder's path.
         reason = f" ({error})" if isinstance(error, WireError) else ""
         self._lose(f"the table {table} is damaged{reason}: it was not read")
 

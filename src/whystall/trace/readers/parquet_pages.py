@@ -1,7 +1,7 @@
-"""What a Parquet file's columns unpack to, from the headers of their pages: before anything unpacks them.
+"""Unpacked sizes of a Parquet file's columns, from the headers of their pages: before anything unpacks them.
 
-A page of some bytes may say that it holds a gigabyte, and a footer may say otherwise. Only the headers are walked,
-which are what a library goes by. Format: parquet.apache.org/docs/file-format, thrift's compact protocol.
+A page of some bytes may claim a gigabyte, and a footer may claim otherwise. Only the page headers are walked, since a
+library follows them. Format: parquet.apache.org/docs/file-format, thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TAIL_BYTES: Final = 8
 _DEEPEST: Final = 16
 # Kinds of values in thrift's compact protocol.
 _TRUE, _FALSE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 8, 9, 10, 11, 12
-_WIDTHS: Final = {3: 1, 7: 8}  # of those that always take as many bytes
+_WIDTHS: Final = {3: 1, 7: 8}  # types of a fixed width
 _NUMBERS: Final = (4, 5, 6)
 _LONG_LIST: Final = 15
 # Fields by number: of the file, a column of the schema, a group of rows, a column's chunk, a page.
@@ -47,9 +47,9 @@ class Unpacked:
 
 
 def unpacked(path: Path, columns: Collection[str]) -> Unpacked:
-    """What some columns of a file unpack to.
+    """Unpacked sizes of some columns of a file.
 
-    Raises `WireError` where the file is not sound, or holds what no table of a profiler does: columns within columns.
+    Raises `WireError` where the file is damaged, or has nested columns, which no table of a profiler has.
     """
     if path.stat().st_size <= _TAIL_BYTES:
         raise WireError("the file does not end as it should")
@@ -72,7 +72,7 @@ def unpacked(path: Path, columns: Collection[str]) -> Unpacked:
 
 
 def _pages(data: mmap.mmap, about: Message, end: int) -> tuple[int, int]:
-    """What the pages of a chunk unpack to, and how many values they hold."""
+    """The unpacked size of a chunk's pages, and their number of values."""
     at = _number(about, _DICTIONARY) or _number(about, _FIRST_PAGE)
     stop = at + _number(about, _PACKED_BYTES)
     if not 0 < at <= stop <= end:

@@ -182,11 +182,11 @@ def signed(value: int) -> int:
 
 
 def double(data: bytes, field: Field) -> float:
-    """What a ``FIXED64`` field of a ``double`` holds."""
+    """The value of a ``FIXED64`` field of a ``double``."""
     number: float = struct.unpack_from("<d", data, field.value)[0]
     return number
 
 
 def text(data: bytes, field: Field, longest: int) -> str:
-    """What a ``BYTES`` field of a ``string`` holds, of a long one the first ``longest`` bytes."""
+    """The value of a ``BYTES`` field of a ``string``: at most its first ``longest`` bytes."""
     return data[field.value : min(field.end, field.value + longest)].decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""What a reader is, and what it makes of a file: tables of events that nothing links yet.
+"""The interface of a reader, and its output: tables of events that nothing links yet.
 
-Linking, nesting, steps and the cache are the same for every format and stand elsewhere (``trace/assemble.py``), so that
+Linking, nesting, steps and the cache are the same for every format and live elsewhere (``trace/assemble.py``), so that
 a new format is one file.
 """
 
@@ -51,7 +51,7 @@ class RawTrace:
     """The size of what was read, unpacked."""
     metadata: Metadata = field(default_factory=Metadata)
     process: str | None = None
-    """What tells this recording from others in the same file; ``None`` where there is only one."""
+    """Distinguishes this recording from others in the same file; ``None`` where there is only one."""
     truncated: bool = False
     warnings: Sequence[str] = ()
     quarantined: Sequence[Quarantine] = ()
@@ -71,7 +71,7 @@ class Whole:
 
 @runtime_checkable
 class ReaderOfSeveral(Protocol):
-    """What a reader has besides where a recording may be several files beside each other."""
+    """The further method of a reader whose recordings may be several files beside each other."""
 
     def whole_of(self, path: Path) -> Whole | None:
         """The recording that a file, or a folder, is of; ``None`` where it is of none in several files.
@@ -90,7 +90,7 @@ class Reader(Protocol):
 
     @property
     def version(self) -> int:
-        """Raised whenever the same file gives other tables: what was cached before is then read anew."""
+        """Raised whenever the same file gives other tables: cached tables are then read from the file again."""
 
     @property
     def describes(self) -> str:

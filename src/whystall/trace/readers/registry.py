@@ -27,13 +27,13 @@ READERS: Final[tuple[Reader, ...]] = (
     RocpdReader(),
     RocprofCsvReader(),
 )
-"""Asked in this order; the first that knows a file's content reads it: Kineto's takes whatever else is JSON."""
+"""Asked in this order; the first that knows a file's content reads it: Kineto's takes any other JSON."""
 
 
 def installed_readers() -> tuple[tuple[Reader, ...], list[str]]:
     """The readers of other packages and then whystall's own, and a sentence on each that could not be loaded.
 
-    Those of others are asked first, since whystall's takes whatever is JSON.
+    Those of others are asked first, since whystall's takes any JSON.
     """
     others, failures = brought(READERS_GROUP, Reader, "readers")
     return (*others, *READERS), failures

@@ -48,7 +48,7 @@ class _Correlation(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What every record has; nanoseconds of the system's clock."""
+    """Fields of every record; nanoseconds of the system's clock."""
 
     start_timestamp: int
     end_timestamp: int
@@ -264,7 +264,7 @@ def _groups(items: int, size: int) -> int:
 
 
 def _stream(stream: _Handle | None, queue: _Handle) -> int:
-    """The program's stream, 0 for the default one; recordings from before streams were told have the device's queue."""
+    """The program's stream, 0 for the default one; older recordings have only the device's queue."""
     return _whole((queue if stream is None else stream).handle) or 0
 
 

@@ -1,7 +1,7 @@
 """Reads the CSV files of rocprofv3 (``--output-format csv``): one for kernels, copies, calls and ranges each.
 
-Files of one job lie beside each other and begin alike: ``77_kernel_trace.csv``, ``77_hip_api_trace.csv``. What a file
-holds, its header says; releases spell columns in one case or the other. Copies have no sizes in this format.
+Files of one job lie beside each other and begin alike: ``77_kernel_trace.csv``, ``77_hip_api_trace.csv``. A file's
+header states its content; releases spell columns in one case or the other. Copies have no sizes in this format.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS: Final = (
     "kernel", "memory_copy", "hip_api", "hip", "hip_runtime_api", "hip_compiler_api", "hsa_api", "hsa", "hsa_core_api",
     "marker_api", "marker", "rccl_api", "rccl",
 )  # fmt: skip
-"""What the names of files say that they hold; of a job's the first of these stands for all."""
+"""Kinds that file names state; the first one present stands for all files of a job."""
 _FILE: Final = re.compile(rf"(.*_|)(?:{'|'.join(_KINDS)})_trace\.csv")
 _AGENTS: Final = "agent_info.csv"
 _TIMES: Final = ("correlation_id", "start_timestamp", "end_timestamp")

@@ -1,4 +1,4 @@
-"""What readers of formats that are tables ask for them, whether they stand in a database or in a folder of files."""
+"""Queries of readers whose formats are tables, in a database or in a folder of files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TableSource(Protocol):
         """
 
     def parts(self, table: str, columns: Wanted, needed: Sequence[str] = (), *, most: int) -> Iterator[pl.DataFrame]:
-        """The first ``most`` of the same rows, some at a time: whoever makes less of them need not hold them all."""
+        """The first ``most`` of the same rows, some at a time, so that a caller that reduces them need not hold all."""
 
     def texts(self, table: str, key: str, value: str, wanted: Iterable[int]) -> dict[int, str]:
         """The texts of the wanted keys of a table that numbers texts, and no others: it may hold whole files."""
@@ -49,7 +49,7 @@ def columns_to_read(
 
 
 def completed(found: pl.DataFrame | None, wanted: Wanted) -> pl.DataFrame:
-    """What was found with every column that was wanted: one that is not there is null in every row."""
+    """The found table with all wanted columns: a missing one is null in every row."""
     dtypes = {column: dtype_of(kind) for column, kind in wanted.items()}
     if found is None:
         return pl.DataFrame(schema=dtypes)

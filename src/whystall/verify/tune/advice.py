@@ -26,7 +26,7 @@ def final_command(words: Sequence[str], settings: Settings) -> str:
 
 
 def lines_to_change(settings: Settings, seen: Seen | None) -> list[str]:
-    """What to write in the code, each with the place where it goes."""
+    """Changes to the code, each with its place."""
     loaders = [f"{name}={settings[name]}" for name in _OF_LOADERS if name in settings]
     found = []
     if loaders:

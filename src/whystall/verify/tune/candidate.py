@@ -7,7 +7,7 @@ from typing import Final
 
 from whystall.verify.tune.results import Value
 
-# A group whose whole time would not bring so much is not tried.
+# A group whose whole time would gain less is not tried.
 LEAST_GAIN: Final = 0.02
 
 

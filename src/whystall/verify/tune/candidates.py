@@ -28,7 +28,7 @@ class Knob:
 
     @property
     def scales_work(self) -> bool:
-        """Whether a step does as much more as the value is larger."""
+        """Whether a step's work is proportional to the value."""
         return "batch" in self.option.lower() and all(_positive(value) for value in (*self.values, self.current or "1"))
 
 
@@ -48,7 +48,7 @@ def candidates(seen: Seen, settings: Settings, knob: Knob | None) -> list[Candid
 
 
 def left_out(seen: Seen, settings: Settings, tried: Sequence[str]) -> list[LeftOut]:
-    """What was never tried, with the reason."""
+    """The settings that were not tried, each with the reason."""
     reasons: dict[str, str | None] = {
         "num_workers": _why_no_loader(seen),
         "optimizer": _why_no_optimizer(seen),
@@ -112,7 +112,7 @@ def _workers(seen: Seen, workers: int) -> list[int]:
     """Numbers of workers to try, the likeliest first."""
     most = max(_MOST_WORKERS_PER_CORE * seen.cores, 4)
     if workers == 0:
-        # As many as make a batch in the time of the rest of a step, which what is tried later may make shorter.
+        # The number that makes a batch in the time of the rest of a step, which later trials may shorten.
         part = min(seen.shares.get("input", 0.0), 0.99)
         guess = min(max(math.ceil(_HEADROOM * part / (1 - part)), 2), most)
         order = [guess, min(2 * guess, most), 1]
@@ -124,7 +124,7 @@ def _workers(seen: Seen, workers: int) -> list[int]:
 
 
 def _kinds(seen: Seen) -> list[str]:
-    """What optimizers could be told, that they are not."""
+    """Options that the optimizers support and do not use."""
     kinds = []
     for name in ("fused", "foreach"):
         able = [one for one in seen.optimizers if name in one.get("can", ())]

@@ -50,7 +50,7 @@ class Config:
         return found if isinstance(found, dict) else {}
 
     def seen(self) -> dict[str, Any]:
-        """What it sets, for what to try."""
+        """Its settings, as input for candidates."""
         return {"stage": self.stage, "offload": self.offloads}
 
     def copy(self, settings: Settings) -> str:

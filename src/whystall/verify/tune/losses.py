@@ -14,7 +14,7 @@ from whystall.verify.tune.results import Losses, Outcome, Seen, Settings
 
 # The square root of what the number next to 1 differs by (`torch.finfo(…).eps`): half of a loss's digits stay.
 _EPSILONS: Final = {"float32": 2.0**-23, "tf32": 2.0**-10, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-# Roundings grow from step to step, the more the longer: so many steps are held to them, later ones to what is allowed.
+# Rounding errors grow with the steps: this many steps have the strict limit, later ones the tolerance.
 _STRICT_STEPS: Final = 10
 _TIMES: Final = 3.0  # what a few runs of the same settings differ by at the most
 _FEWEST: Final = 3
@@ -28,7 +28,7 @@ _DRAWS_OTHERWISE: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What the losses say, and where they differ how."""
+    """The comparison of losses, and the place of a difference."""
 
     losses: Losses
     because: str | None = None
@@ -94,7 +94,7 @@ def _digits(changed: Settings, seen: Seen | None) -> float:
 
 
 def _spread(same: Sequence[Sequence[Outcome]], steps: int) -> NDArray[np.float64]:
-    """By which share of a loss runs of the same settings have differed, up to each step."""
+    """The difference between runs of the same settings, as a share of the loss, up to each step."""
     found = np.zeros(steps)
     for runs in same:
         losses = _known(_matrix(runs)[:, :steps])

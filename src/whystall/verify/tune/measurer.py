@@ -48,7 +48,7 @@ _ALLOCATORS: Final = {
 
 
 class State(msgspec.Struct, kw_only=True):
-    """What is kept of a search: which command (as a digest: arguments may be secret), its runs, and its end."""
+    """The stored state of a search: its command (as a digest: arguments may be secret), its runs, and its end."""
 
     schema: str = STATE
     command: str
@@ -129,7 +129,7 @@ class Measurer:
 
     @property
     def digest(self) -> str:
-        """What tells this search from another: the command and what is measured."""
+        """The identity of this search: the command and the measurement."""
         told = [
             self.command,
             None if self.loss is None else self.loss.pattern,
@@ -182,7 +182,7 @@ class Measurer:
 
     @property
     def zero(self) -> dict[str, Any] | None:
-        """What the command's DeepSpeed configuration sets of ZeRO, if it names one."""
+        """ZeRO's settings in the command's DeepSpeed configuration, if it names one."""
         return None if self._config is None else self._config.seen()
 
     def end(self, result: Tuning) -> None:
@@ -203,7 +203,7 @@ class Measurer:
         write(self.folder / TUNE_JSON, lambda stream: stream.write(text), over=Over.OUR_OWN, is_ours=_is_state)
 
     def _enough_s(self) -> float:
-        """After how long a run ends with fewer steps: one that is so much slower than another needs no more of them."""
+        """The time after which a run ends with fewer steps: one much slower than another needs no more of them."""
         quickest = min((run.outcome.step_s or _LONGEST_S for run in self._state.runs), default=_LONGEST_S)
         return min(max(_SLOWER * quickest * self.steps, _SHORTEST_S), _LONGEST_S)
 
@@ -296,7 +296,7 @@ def _seen(rank: dict[str, Any], found: RunSummary, faults: float, asked: Measure
 
 
 def _fault_share(path: Path) -> float:
-    """What part of the steps the kernel may spend on pages that the process touches for the first time."""
+    """The share of the steps that the kernel may spend on pages that the process touches for the first time."""
     try:
         steps = read_samples(path).steps
     except InputError:

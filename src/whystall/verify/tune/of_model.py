@@ -8,18 +8,18 @@ from typing import Any, Final
 from whystall.verify.tune.candidate import Candidate, gain, is_worth_it
 from whystall.verify.tune.results import Seen, Settings
 
-# Of what a step computes, at the most. A number in 16 bits is half the bytes, and units for products do twice as many
-# and more (accelerators.csv: A100 312 TFLOP/s against 156 in TF32).
+# Largest share of a step's compute. A number in 16 bits is half the bytes, and units for products run at least twice as
+# fast (accelerators.csv: A100 312 TFLOP/s against 156 in TF32).
 _OF_PRECISION: Final = 0.5
 # Where convolutions are all of it, what turns layouts around for them and back.
 _OF_LAYOUT: Final = 0.3
-# What lies between products, which is fused, and launches.
+# Work between products, which is fused, and launches.
 _OF_COMPILER: Final = 0.4
 _NO_MODEL: Final = "no model of torch's was trained by an optimizer of torch's"
 
 
 def model_candidates(seen: Seen, settings: Settings) -> Iterator[Candidate]:
-    """What of the model is worth trying."""
+    """The worthwhile settings of the model."""
     computes = computing(seen)
     reasons = why_no_model(seen)
     if "precision" not in settings and reasons["precision"] is None:
@@ -44,7 +44,7 @@ def why_no_model(seen: Seen) -> Mapping[str, str | None]:
 
 
 def computing(seen: Seen) -> float:
-    """What part of a step is forward and backward passes, at the most: they are not always timed apart."""
+    """The largest share of forward and backward passes in a step: they are not always timed separately."""
     return max(1 - sum(seen.shares.get(part, 0.0) for part in ("input", "optimizer", "save", "gc")), 0.0)
 
 

@@ -9,25 +9,25 @@ from whystall.verify.tune.candidate import Candidate, gain, is_worth_it
 from whystall.verify.tune.of_model import computing
 from whystall.verify.tune.results import Seen, Settings
 
-# Of backward passes, at the most, for gradients that are sent while nothing is computed.
+# Largest share of backward passes that gradients take in exposed transfers.
 _OF_BUCKETS: Final = 0.3
-# Of what is not input, at the most: ZeRO's third stage sends half as much again as the others (arXiv 1910.02054, 7.2),
-# and an optimizer on the CPU has the device wait for it.
+# Largest share of the step without its input: ZeRO's third stage sends half more than the others (arXiv 1910.02054,
+# 7.2), and an optimizer on the CPU makes the device wait for it.
 _OF_SHARING: Final = 0.3
 _OF_OFFLOADING: Final = 0.5
 _MB: Final = 1 << 20  # as DistributedDataParallel counts them
 _TIMES: Final = 4
-_FIRST_BUCKET: Final = _MB  # torch.distributed._DEFAULT_FIRST_BUCKET_BYTES: it is sent by itself, whatever the others
+_FIRST_BUCKET: Final = _MB  # torch.distributed._DEFAULT_FIRST_BUCKET_BYTES: sent by itself, regardless of the others
 
 
 def rank_candidates(seen: Seen, settings: Settings) -> Iterator[Candidate]:
-    """What ranks share and how much of it they send at once."""
+    """Settings of the division among ranks, and of the size of messages."""
     yield from _zero(seen, settings)
     yield from _buckets(seen, settings)
 
 
 def _zero(seen: Seen, settings: Settings) -> Iterator[Candidate]:
-    """Stages that share less, and so send less; no offloading. What then does not fit any more is a row."""
+    """Stages that share less, and so send less; no offloading. A setting that does not fit any more gets a row."""
     reasons, told, rest = why_no_zero(seen), seen.zero or {}, 1 - seen.shares.get("input", 0.0)
     if reasons["offload"] is None and "offload" not in settings:
         yield Candidate("offload", "none", gain(_OF_OFFLOADING * rest))

@@ -1,4 +1,4 @@
-"""What a search over settings tried and found: its schema."""
+"""The trials and the result of a search over settings: its schema."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ SCHEMA: Final = "whystall.tune/1"
 
 Value = int | str | bool
 Settings = dict[str, Value]
-"""What differs from the command as it was given: a name of a setting and its value. Empty: nothing differs."""
+"""Changes to the command as given: a name of a setting and its value. Empty: no change."""
 
 Losses = Literal["agree", "agree on average", "differ", "not compared"]
 Verdict = Literal["faster", "slower", "inside the noise", "failed", "losses differ"]
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run shows: parts of its steps as shares, and how its loaders and optimizers were made.
+    """The facts of a run: parts of its steps as shares, and how its loaders and optimizers were made.
 
-    ``input_ns`` is what a step waits for its batch, ``fault_share`` what its page faults may take of it. ``bf16`` says
-    whether what the model runs on has instructions for it, ``autocast`` and ``compiled`` what the code does itself,
-    ``wrapped`` how DistributedDataParallel was made, ``affinity`` whether threads are bound and which cores are near,
-    ``zero`` what a DeepSpeed configuration sets.
+    ``input_ns`` is a step's wait for its batch, ``fault_share`` the largest share of page faults in it. ``bf16`` is
+    whether the model's device has instructions for it, ``autocast`` and ``compiled`` are the code's own settings,
+    ``wrapped`` is how DistributedDataParallel was made, ``affinity`` whether threads are bound and which cores are
+    near, ``zero`` the settings of a DeepSpeed configuration.
     """
 
     shares: dict[str, float]
@@ -67,10 +67,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting tried against the best so far: seconds of the steps of both, in pairs, and what that says.
+    """One setting tried against the best so far: seconds of the steps of both, in pairs, and the verdict.
 
-    ``speedup`` is that of work done where the setting changes how much a step does (``work``: by so many times).
-    ``losses`` says whether the job computes the same: by step, or on average where it draws other random numbers.
+    ``speedup`` is relative to the work done if the setting changes a step's work (``work``: the factor). ``losses``
+    shows whether the job computes the same: by step, or on average where it draws other random numbers.
     """
 
     name: str

@@ -25,9 +25,9 @@ Progress = Callable[[str], None]
 
 _FEWEST_PAIRS: Final = 3
 _FIRST_RUNS: Final = 2
-_PROMISING: Final = 1.05  # a speed-up inside the noise that is tried again once something else has won
-_MORE: Final = 1.5  # times what it could bring when it was tried: a setting is tried again
-# So much slower than the best so far, beyond the noise, in the first pair, or in each of the first: that is enough.
+_PROMISING: Final = 1.05  # a speed-up inside the noise: tried again once something else has won
+_MORE: Final = 1.5  # relative to its estimated gain at its trial: a setting is tried again
+# This much slower than the best so far, beyond the noise, in the first pair, or in each of the first, is enough.
 _FAR: Final = 1.5
 _CLEARLY: Final = 1.10
 
@@ -75,7 +75,7 @@ class _State:
 
     @property
     def noise(self) -> float:
-        """By what ratio single runs of the same settings differ, at 95 %."""
+        """The ratio between single runs of the same settings, at 95 %."""
         apart = [np.diff(np.log(np.array(times))) for times in self.same if len(times) > 1]
         if not apart:
             return 1.0
@@ -219,7 +219,7 @@ def _pairs(state: _State, before: Settings, chosen: Candidate, after: Settings, 
 
 
 def _compared(state: _State, last: Sequence[Outcome | None], before: Settings, after: Settings) -> Compared:
-    """What losses say: those that were printed where they were asked for, and those of the job's backward passes."""
+    """The comparison of losses: the printed ones where they were requested, and those of the job's backward passes."""
     differ = _differ(last[0], last[1], state.tolerance)
     if differ is not None:
         return Compared("differ", differ)
@@ -233,7 +233,7 @@ def _paired(times: tuple[list[float], list[float]]) -> Paired | None:
 
 
 def _decide(times: tuple[list[float], list[float]], noise: float, *, is_last: bool) -> Verdict | None:
-    """What the pairs so far say; ``None`` while more are needed."""
+    """The verdict of the pairs so far; ``None`` while more are needed."""
     before, after = times
     least = _FAR if len(before) == 1 else _CLEARLY
     if all(b > a * max(least, noise) for a, b in zip(before, after, strict=True)):
@@ -297,7 +297,7 @@ def _never_tried(seen: Seen | None, settings: Settings, trials: Sequence[Trial])
 
 
 def sentence(trial: Trial) -> str:
-    """What a trial says."""
+    """The sentence on a trial."""
     if trial.because is not None:
         return f"{trial.verdict}: {trial.because}"
     if trial.speedup is None:

@@ -1,1 +1,1 @@
-"""Causes of the family ``capture``: recordings that say too little."""
+"""Causes of the family ``capture``: recordings with too little evidence."""

@@ -1,4 +1,4 @@
-"""A recording that says too little of the job."""
+"""A recording with too little evidence about the job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_UNSEEN: Final = CAUSE.threshold("most_unseen")
 
 
 def empty(case: Case) -> Iterator[Sampled]:
-    """A recording in which the device hardly works, without step marks that would say what is usual."""
+    """A recording in which the device hardly works, without step marks that would show the usual load."""
     for rank in case.ranks:
         if not rank.on_device or len(rank.trace.steps) > 1:
             continue
@@ -52,7 +52,7 @@ def empty(case: Case) -> Iterator[Sampled]:
 
 
 def without_device(case: Case) -> Iterator[Sampled]:
-    """Work for a device of which nothing was recorded: the host alone says nothing of what holds a device up."""
+    """Work for an unrecorded device: the host alone does not show the device's delays."""
     for rank in case.ranks:
         unseen = unseen_device(rank.trace)
         if unseen is None:
@@ -70,7 +70,7 @@ def without_device(case: Case) -> Iterator[Sampled]:
 
 
 def without_graphs(case: Case) -> Iterator[Sampled]:
-    """A recording that shows launches of graphs and not what they ran: no gap of the device is known to be one."""
+    """A recording with launches of graphs and without their kernels: no gap of the device is known to be one."""
     for rank in case.ranks:
         unseen = graphs_without_kernels(rank.trace)
         if unseen is None:
@@ -116,7 +116,7 @@ def without_kernels(case: Case) -> Iterator[Sampled]:
 
 
 def unlike_the_run(case: Case) -> Iterator[Sampled]:
-    """Recorded steps that are far shorter than those of the run: what the run loses is not among them."""
+    """Recorded steps that are far shorter than those of the run: they do not show the run's losses."""
     for run in case.runs:
         rank = next((rank for rank in case.ranks if rank.rank == run.rank), None)
         if rank is None or len(rank.trace.steps) < 2 or run.measured < FEWEST_SAMPLED_STEPS:

@@ -1,4 +1,4 @@
-"""What recording adds to the recorded steps: measured where the run has steps without it, else estimated."""
+"""The cost of recording in the recorded steps: measured where the run has steps without it, else estimated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def measured(case: Case) -> Iterator[Sampled]:
 
 
 def estimated(case: Case) -> Iterator[Sampled]:
-    """What the events of a recording cost at least to write down, where no other steps say it."""
+    """The least cost of recording the events, where no other steps show it."""
     known = {run.rank for run in case.runs}
     for rank in case.ranks:
         if rank.rank in known:
@@ -75,7 +75,7 @@ def estimated(case: Case) -> Iterator[Sampled]:
 
 
 def _told(rank: RankCase, cost_ns: int, sentence: str, facts: tuple[Evidence, ...], *, confidence: float) -> Sampled:
-    """It costs the job nothing beyond the recorded steps: it is told where it is large, and gains nothing."""
+    """A cost of the recorded steps alone: shown where it is large, without a gain."""
     return Sampled(
         cause=CAUSE.id,
         attributed_ns=cost_ns,

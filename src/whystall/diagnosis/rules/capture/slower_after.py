@@ -16,7 +16,7 @@ from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _ERRORS: Final = CAUSE.threshold("errors")
-# What stays attached is the library that records devices (pytorch issue 144455: steps 10 to 20 % longer).
+# The library that records devices stays attached (pytorch issue 144455: steps 10 to 20 % longer).
 _WITHOUT_CUPTI: Final = Remedy(
     text="Profile in a run of its own; on a job that is watched, record one window late.", patch=None, risk=None
 )

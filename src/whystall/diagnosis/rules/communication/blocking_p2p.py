@@ -32,7 +32,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if found.row is None:
             continue
         blocking = are(found, POINT_TO_POINT) & _among_compute(rank)[found.row]
-        # What is received is needed; what is sent is not. One kernel may do both.
+        # Received data is needed; sent data is not. One kernel may do both.
         movable = blocking & ~are(found, _RECEIVES)
         if movable.any():
             yield _beside_compute(case, rank, found, blocking, movable)
@@ -56,7 +56,7 @@ def _among_compute(rank: RankCase) -> Mask:
 def _beside_compute(case: Case, rank: RankCase, found: Collectives, blocking: Mask, movable: Mask) -> Replayed:
     nodes, moved = found.nodes(case, blocking), found.nodes(case, movable)
     sent = found.nodes(case, movable & are(found, _SENDS))
-    # Of a kernel that sends and receives, the half may be what nobody here waits for.
+    # Half of a kernel that sends and receives may be the part that no recorded rank waits for.
     factor = np.where(sent, 0.0, 0.5)
     return Replayed(
         cause=CAUSE.id,

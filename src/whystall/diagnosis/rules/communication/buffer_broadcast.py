@@ -26,7 +26,7 @@ _BROADCAST: Final = re.compile(r"^c10d::broadcast_$")
 _KIND: Final = re.compile(r"^broadcast", re.IGNORECASE)
 _BY_THE_HOST: Final = re.compile(r"^(gloo|mpi|ucc):broadcast", re.IGNORECASE)
 _HOST_COPY: Final = re.compile(r"^Memcpy (HtoD|DtoH)", re.IGNORECASE)
-# What torch's broadcast of many tensors calls (c10d's _broadcast_coalesced): it joins them, sends them, and copies each
+# Calls of torch's broadcast of many tensors (c10d's _broadcast_coalesced): it joins them, sends them, and copies each
 # back. Older versions join with cat and part with narrow and view.
 _OF_IT: Final = re.compile(
     r"^(c10d::broadcast_|record_param_comms"
@@ -52,9 +52,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _sent(rank: RankCase) -> tuple[Times, Times]:
-    """From when to when each forward pass sends buffers: all that it calls before the first operator of another kind.
+    """The spans in which each forward pass sends buffers: all its calls before the first operator of another kind.
 
-    What lasts long between two of these calls is no part of it, nor is a copy from or to the host's memory.
+    A long gap between two of these calls ends the span, and so does a copy from or to the host's memory.
     """
     begin, end, thread = rank.intervals(rank.host_named(lambda name: bool(DDP_FORWARD.match(name)), ("annotations",)))
     table = rank.trace.operators
@@ -88,7 +88,7 @@ def _sent(rank: RankCase) -> tuple[Times, Times]:
 
 
 def _waits(begin: Times, end: Times, sent_begin: Times, sent_end: Times) -> NDArray[np.bool_]:
-    """In which stretches the thread waits: most of one is a broadcast that a library on the host carries out."""
+    """The stretches in which the thread waits: most of one is a broadcast that a library on the host carries out."""
     first = np.maximum(begin[:, None], sent_begin[None, :])
     last = np.minimum(end[:, None], sent_end[None, :])
     return np.asarray(2 * np.maximum(last - first, 0).sum(axis=1) > end - begin, np.bool_)

@@ -64,7 +64,7 @@ def _slowed(rank: RankCase) -> _Slowed | None:
         pl.col("ns").filter(pl.col("beside") >= _BESIDE).sum().alias("weight"),
         (pl.col("beside") >= _BESIDE).sum().alias("times_beside"),
     )
-    # What differs by as much alone differs for another reason, such as other sizes.
+    # Kernels that vary this much alone have another reason, such as other sizes.
     compared = kinds.filter(
         (pl.min_horizontal("times_alone", "times_beside") >= _LEAST_REPEATS)
         & (pl.col("longest") <= pl.col("alone") * _STEADY)

@@ -26,7 +26,7 @@ _LEAST_LATE: Final = CAUSE.threshold("least_late")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Kernels that differ from rank to rank where ranks exchange what they work on, at their mean over the ranks."""
+    """Kernels that differ from rank to rank where ranks exchange their inputs, at their mean over the ranks."""
     uneven = uneven_kernels(case)
     if uneven is None:
         return
@@ -61,9 +61,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _do_not_wait_for_others(case: Case, wanted: NDArray[np.float64]) -> None:
-    """Of exchanges that a rank came to last whose trace is not at hand: as long as those that all came to together.
+    """Shortens exchanges to which an unread rank came last to the duration of those to which all came together.
 
-    Else the wait for experts that nobody looked at would stay.
+    Otherwise the wait for experts on unread ranks would stay.
     """
     if not case.summarised.ranks:
         return

@@ -40,7 +40,7 @@ _MOSTLY_WAITING: Final = CAUSE.threshold("mostly_waiting")
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Communication per step and rank: all of it, what nothing hides, and what compute does."""
+    """Communication per step and rank: all of it, its exposed part, and the part that compute hides."""
 
     total_ns: int
     exposed_ns: int
@@ -57,7 +57,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         found = collectives(case, rank)
         ours = ~are(found, POINT_TO_POINT)
         nodes |= found.nodes(case, ours)
-        # What experts exchange is needed at once, and the last bucket of a step has nothing left to hide behind.
+        # Experts need exchanged data at once, and the last bucket of a step has nothing left to hide behind.
         movable = (found.node >= 0) & ours & ~are(found, EXCHANGE)
         stays[found.node[movable]] = np.where(_last_of_step(rank, found), _last_bucket(found), 0.0)[movable]
     if nodes.any():
@@ -65,12 +65,12 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _last_bucket(found: Collectives) -> NDArray[np.float64]:
-    """The share of each collective that would be the last, were it cut into buckets; all of it where nobody knows."""
+    """The share of each collective that would be in the last bucket; all of it where sizes are unknown."""
     return np.where(found.size > 0, np.minimum(_BUCKET_BYTES / np.maximum(found.size, 1), 1.0), 1.0)
 
 
 def _computes(rank: RankCase) -> bool:
-    """Whether a rank's compute was recorded: of collectives alone, nobody knows whether anything waits for them."""
+    """Whether a rank's compute was recorded: with collectives alone, it is unknown whether anything waits for them."""
     devices = rank.analysis.devices
     computing = sum(device.ledger.compute for device in devices)
     return computing >= _LEAST_COMPUTE * max(sum(device.window_ns for device in devices), 1)
@@ -117,7 +117,7 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
 
 
 def _what_is_left(case: Case, times: _Times, nodes: Mask) -> str:
-    """What is said of communication whose overlap gains nothing: only of what is hidden that it does no harm."""
+    """The sentence on communication whose overlap gains nothing: only hidden communication does no harm."""
     if times.exposed_ns < _LEAST_LEFT * case.step_ns:
         return "its removal gains next to nothing: leave it"
     waited, moved = waited_and_moved_ns(case, nodes)
@@ -127,7 +127,7 @@ def _what_is_left(case: Case, times: _Times, nodes: Mask) -> str:
 
 
 def _lacks_ranks(case: Case, nodes: Mask) -> bool:
-    """Whether much of the time may be waiting for ranks that nobody recorded: who is late cannot be told then."""
+    """Whether much of the time may be waiting for unrecorded ranks: the straggler is unknown then."""
     recorded = len(case.ranks) + case.summarised.ranks
     if recorded == 1:
         return True
@@ -142,7 +142,7 @@ def _lacks_ranks(case: Case, nodes: Mask) -> bool:
 
 
 def _times(case: Case) -> _Times:
-    """Of the steps that every rank recorded, where ranks began with different ones."""
+    """Times of the steps that every rank recorded, where ranks began with different ones."""
     total = exposed = hidden = 0
     for rank in case.ranks:
         for device in rank.analysis.devices:
@@ -160,7 +160,7 @@ def _times(case: Case) -> _Times:
 
 
 def _talks(step: Step) -> tuple[int, int]:
-    """The communication that a step asked for, and what of it nothing hides."""
+    """The communication that a step enqueued, and its exposed part."""
     return step.communication_ns, min(step.ledger.communication, step.communication_ns)
 
 

@@ -30,7 +30,7 @@ from whystall.replay.graph import Change, Mask
 from whystall.vocabulary.collectives import convention, kind_named
 
 CAUSE: Final = cause_beside(__name__)
-# A trace does not say whether its ranks share a machine; what is far below even one network card is slow in any case.
+# A trace does not state whether its ranks share a machine; a rate far below even one network card is slow in any case.
 _NETWORK_BYTES_PER_S: Final = CAUSE.threshold("network_bytes_per_s")
 _PCIE_BYTES_PER_S: Final = CAUSE.threshold("pcie_bytes_per_s")
 _ETHERNET_BYTES_PER_S: Final = CAUSE.threshold("ethernet_bytes_per_s")
@@ -38,7 +38,7 @@ _SLOWEST_ETHERNET_BYTES_PER_S: Final = CAUSE.threshold("slowest_ethernet_bytes_p
 _LOW: Final = CAUSE.threshold("low")
 _USUAL_LATENCY_NS: Final = int(CAUSE.threshold("usual_latency_ns"))
 _REACHED: Final = CAUSE.threshold("reached")
-# Of the time in slow collectives; of a long recording of many ranks only the first collectives are known of all.
+# Share of the time in slow collectives; in a long recording of many ranks only the first collectives are known of all.
 _MOST_UNSURE: Final = 0.5
 
 
@@ -55,7 +55,7 @@ _BETWEEN_HOSTS: Final = Remedy(
 class _Slow:
     """Slow collectives.
 
-    Their nodes, those that may wait for a rank nobody recorded, their rates, and faster durations.
+    Their nodes, those that may wait for an unrecorded rank, their rates, and faster durations.
     """
 
     nodes: Mask
@@ -93,8 +93,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         ranks=tuple(rank.rank for rank in case.ranks),
         remedy=None if any(rank.on_device for rank in case.ranks) else _BETWEEN_HOSTS,
         confidence=0.85,
-        # Which link is used no recording says, and no change of the program brings another one: what the program sends
-        # too often or in vain goes first.
+        # A recording does not show the link in use, and no change of the program brings another one: needless or
+        # frequent sends of the program go first.
         tier=1,
         rivals=("communication.exposed", "communication.straggler", "communication.small-messages"),
     )
@@ -132,7 +132,7 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
     slow.nodes[at[low]] = True
     slow.rates += rate[low].tolist()
     slow.unsure[at[low & ~met_by_all(case, rank, found)[rows]]] = True
-    # What is small goes the same way: over a good link its latency is that of a good link, too.
+    # A small one takes the same way: over a good link its latency is that of a good link, too.
     usual = min(latency, _USUAL_LATENCY_NS)
     for out, which, wait, target in (
         (slow.expected, low | (found.size[rows] < small), usual, _REACHED * link),
@@ -143,7 +143,7 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
 
 
 def _shortest_of_a_size(took: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What the fastest of those of a size took: on a host any of them may have waited for a core, over a link none."""
+    """The duration of the fastest of each size: on a host any may have waited for a core, over a link none."""
     _, of_size = np.unique(size, return_inverse=True)
     shortest = np.full(of_size.max(initial=-1) + 1, np.iinfo(np.int64).max)
     np.minimum.at(shortest, of_size, took)
@@ -151,10 +151,10 @@ def _shortest_of_a_size(took: NDArray[np.int64], size: NDArray[np.int64]) -> NDA
 
 
 def _links(rank: RankCase) -> tuple[float, float]:
-    """What a rank's link should move at best, and what any must, in bytes per second."""
+    """The rate of a rank's link at best, and the least of any link, in bytes per second."""
     if not rank.on_device:
         return _ETHERNET_BYTES_PER_S, _SLOWEST_ETHERNET_BYTES_PER_S
-    # A device without a link of its own sends over PCIe, often through the host's memory; so may one nobody knows.
+    # A device without a link of its own sends over PCIe, often through the host's memory; so may an unknown one.
     peak = rank.workings.peak
     link = peak.link_gb_per_s * 1e9 if peak is not None and peak.link_gb_per_s else _PCIE_BYTES_PER_S
     return link, min(_NETWORK_BYTES_PER_S, link)

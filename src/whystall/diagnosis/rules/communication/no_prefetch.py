@@ -89,14 +89,14 @@ def _late_gathers(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_]
     for rows, gathers in _of_parameters(found, start, step):
         at = np.flatnonzero(gathers)
         own = rows[at]
-        # The compute of a layer lies between its gather and whatever the group does next.
+        # The compute of a layer lies between its gather and the group's next collective.
         following = np.append(rows[1:], rows[-1])[at]
         block = np.where(following == own, 0, computes.within(end[own], np.maximum(start[following], end[own])))
         same_step = np.append(False, step[own[1:]] == step[own[:-1]])
         before = np.where(same_step, np.append(0, block[:-1]), 0)
         bare = computes.within(start[own], end[own]) < _LATE * np.maximum(lasts[own], 1)
         late[own] = bare & (before > 0)
-        # What is scattered just before a late gather keeps it waiting; it could run beside the compute that follows.
+        # A scatter just before a late gather keeps it waiting; it could run beside the compute that follows.
         scatter = rows[np.maximum(at - 1, 0)]
         held = late[own] & ~gathers[np.maximum(at - 1, 0)] & (at > 0)
         beside = np.where(held, np.minimum(lasts[scatter], block), 0)

@@ -1,4 +1,4 @@
-"""What ranks synchronise though they need not: gradients of every micro-batch, weights that replicas share already."""
+"""Needless synchronisation of ranks: gradients of every micro-batch, weights that replicas share already."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from whystall.trace.columns import matching
 from whystall.trace.steps import OPTIMIZER_STEP
 
 CAUSE: Final = cause_beside(__name__)
-# Of the time off its core a rank keeps some: it waits for the last reduction a little longer, and for other ranks.
+# A rank keeps some of the time off its core: it waits for the last reduction a little longer, and for other ranks.
 _SURE, _USUAL = 0.5, 0.85
 _FEWEST_PASSES: Final = 2
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
@@ -46,7 +46,7 @@ _UNUSED: Final = "gradients that the optimizer which steps next does not use"
 
 
 class _Wrapper(NamedTuple):
-    """What reduces gradients: its mark at the beginning of a pass, those within which it reduces (none: anywhere)."""
+    """A library that reduces gradients: its mark at the beginning of a pass, and its reductions' spans (or none)."""
 
     begins: re.Pattern[str]
     reduction: re.Pattern[str]
@@ -54,7 +54,7 @@ class _Wrapper(NamedTuple):
     remedy: str | None
 
 
-# What a model sends in its own passes (tensor parallelism) lies outside FSDP's marks.
+# A model's own messages (tensor parallelism) lie outside FSDP's marks.
 _WRAPPERS: Final = (
     _Wrapper(DDP_FORWARD, _SUM, None, None),
     _Wrapper(
@@ -84,7 +84,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def sent_again(case: Case) -> Iterator[Replayed]:
-    """Broadcasts, in nearly every step, of as many bytes as the gradients have, or a whole multiple of that.
+    """Broadcasts, in nearly every step, of the gradients' bytes, or of a whole multiple.
 
     With the weights go two moments, or more. DistributedDataParallel keeps all of it alike by itself.
     """
@@ -113,10 +113,10 @@ def unused(case: Case) -> Iterator[Replayed]:
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
-    """The same of a watched job on CPUs: reducing takes cores as well, which the graph of a recording does not know.
+    """The same for a watched job on CPUs: reducing takes cores as well, which a recording's graph does not show.
 
-    A rank that waits for a reduction, or for a core that one has, is on none. What FSDP does around a reduction (it
-    copies gradients together) goes with it.
+    A rank that waits for a reduction, or for a core that one has, is on none. FSDP's work around a reduction (it copies
+    gradients together) goes with it.
     """
     for rank in case.ranks:
         yield from _sampled(case, rank, _reduced_again, _GRADIENTS, _remedy(rank))
@@ -146,7 +146,7 @@ def _sampled(
                 evidence.share("of the steps' time a rank was on no core, in the share of its reductions", off),
                 *([evidence.share("of the recorded time in what FSDP does for them", around)] if around > off else []),
             ),
-            # In what is around a reduction it also waits for ranks that come later, whatever is reduced.
+            # Part of the surrounding time waits for ranks that come later, with any reduction.
             saved=(_SURE * off, _USUAL * (off + around) / 2, around),
             method="samples: time off the core, in the share of the reductions that are made for nothing",
             detail=detail,
@@ -162,9 +162,9 @@ def _without(
     told: tuple[str, str],
     **about: Any,
 ) -> Iterator[Replayed]:
-    """The job without the collectives that ``which`` finds on each rank; with them comes a number that tells of them.
+    """The job without the collectives that ``which`` finds on each rank, each with a number that describes them.
 
-    ``told`` says what that number is, and what the collectives are.
+    ``told`` describes that number, and the collectives.
     """
     nodes = np.zeros(len(case.replayed.start), np.bool_)
     host = nodes.copy()
@@ -249,7 +249,7 @@ def _around(case: Case, rank: RankCase, found: Collectives, chosen: NDArray[np.b
 
 
 def _wrapper(rank: RankCase) -> tuple[_Wrapper | None, NDArray[np.int64]]:
-    """What reduces the gradients of a rank, and when its passes begin: two and more."""
+    """The library that reduces a rank's gradients, and the begins of its passes, at least two."""
     marks = rank.trace.annotations
     starts = marks["ts_ns"].to_numpy()
     for wrapper in _WRAPPERS:
@@ -260,7 +260,7 @@ def _wrapper(rank: RankCase) -> tuple[_Wrapper | None, NDArray[np.int64]]:
 
 
 def _remedy(rank: RankCase) -> Remedy | None:
-    """What to do about it where it is not DistributedDataParallel that reduces."""
+    """The remedy where a library other than DistributedDataParallel reduces."""
     wrapper, _ = _wrapper(rank)
     named = "by_hand" if wrapper is None else wrapper.remedy
     return None if named is None else CAUSE.remedies[named]

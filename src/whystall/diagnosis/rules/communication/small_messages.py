@@ -51,13 +51,13 @@ _WRAPPED: Final = re.compile(r"DistributedDataParallel|FSDP|FullyShard|DeepSpeed
 _DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
 
 
-# Of the time at such a line goes away with tensors in place of objects: at least, as expected.
+# The share of the time at such a line that goes away with tensors in place of objects: at least, as expected.
 _WITH_TENSORS: Final = (0.25, 0.6)
 
 
-# So many in a row are pieces of one whole.
+# A run of this many is pieces of one whole.
 _FEWEST_AT_ONCE: Final = 4
-# Within so many latencies nothing of a model is computed.
+# Within this many latencies a model computes nothing.
 _AT_ONCE: Final = 4
 
 
@@ -78,7 +78,7 @@ class _Bucketed:
 
 
 def in_trace(case: Case) -> Iterator[Replayed | Sampled]:
-    """As many bytes in buckets. On a job without an accelerator samples of the whole run tell what that is worth."""
+    """The same bytes in buckets. For a job without an accelerator samples of the whole run measure the gain."""
     latency = latency_ns(case)
     if latency is None:
         return
@@ -122,7 +122,7 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     took = transfer_ns(case)
     found = collectives(case, rank)
     nodes = found.node
-    # What need not be sent at all is no matter of buckets.
+    # Needless broadcasts are another cause's.
     bound = (nodes >= 0) & ~are(found, POINT_TO_POINT) & ~are(found, EXCHANGE) & ~broadcast_again(rank, found)[0]
     small = (found.size >= 0) & (found.size < small_bytes(rank))
     short = took[np.maximum(nodes, 0)] < 2 * latency
@@ -135,7 +135,7 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     count, size = int(np.count_nonzero(bound)) // steps, int(np.maximum(found.size[bound], 0).sum()) // steps
     if count < _LEAST_SMALL:
         return
-    # Those beside them that a bucket holds several of go into it as well.
+    # Collectives between them that a bucket holds several of go into it as well.
     bound |= joinable & (took[np.maximum(nodes, 0)] < _PARTLY_LATENCY * latency)
     count, size = int(np.count_nonzero(bound)) // steps, int(np.maximum(found.size[bound], 0).sum()) // steps
     joined.most, joined.bytes = max(joined.most, count), max(joined.bytes, size)
@@ -153,9 +153,9 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
 
 
 def _together(case: Case, found: Collectives, chosen: NDArray[np.bool_], latency: int) -> int:
-    """How many times collectives follow upon each other at once: what is computed between is computed of their results.
+    """How many times collectives follow each other at once: compute in between depends on their results.
 
-    0 where few of them do so: those that a backward pass asks for one by one can all be joined.
+    0 where few of them do so: those that a backward pass enqueues one by one can all be joined.
     """
     at = np.flatnonzero(chosen)
     at = at[np.argsort(found.start[at], kind="stable")]
@@ -212,7 +212,7 @@ def _sampled_share(case: Case) -> float | None:
 
 
 def _part_of_all(case: Case, nodes: Mask) -> float:
-    """The share of the time in collectives that is spent in some of them: samples cannot tell one from another."""
+    """The share of the time in collectives that some of them take: samples do not separate them."""
     every = np.zeros(len(nodes), np.bool_)
     for rank in case.ranks:
         every |= (found := collectives(case, rank)).nodes(case, np.ones(len(found.node), np.bool_))

@@ -46,7 +46,7 @@ _ON_A_CPU: Final = Remedy(
     risk=None,
 )
 _FEWEST_COMPARED: Final = 4
-# Peers come to a line as well where they are found at it at least so often, against the rank that has more to do.
+# Peers come to a line as well if they are found at it this often, relative to the rank with more work.
 _COME_TO: Final = 0.1
 _Shares = defaultdict[tuple[str, int], float]
 _SHORT: Final = CAUSE.threshold("short")
@@ -82,8 +82,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _of_a_pipeline(case: Case) -> Iterator[Replayed]:
     """The rank whose device works longest beside the replicas of its stage.
 
-    In a pipeline everyone waits for its neighbours, so that who comes last says nothing. Where all stages of one
-    pipeline take longer it is what they were given, and no rank.
+    In a pipeline every rank waits for its neighbours, so that the last one is no evidence. If all stages of one
+    pipeline take longer, the reason is their input, and no rank.
     """
     found = stages(case)
     if found is None or len(found.ranks[0]) < 2:
@@ -104,7 +104,7 @@ def _of_a_pipeline(case: Case) -> Iterator[Replayed]:
 
 
 def _of_a_ring(case: Case) -> Iterator[Replayed]:
-    """The rank whose device works longest. Each waits for the one before it, so that who comes last says nothing."""
+    """The rank whose device works longest. Each waits for the one before it, so that the last one is no evidence."""
     lasts = {
         rank.rank: case.time_of(case.nodes(rank, device=rank.workings.classified.class_of == COMPUTE))
         for rank in case.ranks
@@ -153,10 +153,10 @@ def _kept_waiting(case: Case, rank: int, peers: Sequence[int], wait_ns: int, tol
 
 
 def _works_longer(case: Case, rank: int, peers: Sequence[int]) -> bool | None:
-    """Whether a rank's host or device works longer than its peers' in a step, beyond how much steps differ in that.
+    """Whether a rank's host or device works longer in a step than its peers', beyond the variation of steps.
 
-    How late it comes to its collectives says less: hosts that do not wait for each other drift apart by chance, and
-    who is behind once stays so for many collectives. ``None``: there are too few steps to tell.
+    Its lateness in collectives is weaker evidence: hosts that do not wait for each other drift apart by chance, and a
+    rank that is behind once stays so for many collectives. ``None``: there are too few steps.
     """
     compared = [one for one in case.ranks if one.rank == rank or one.rank in peers]
     if any(len(one.trace.steps) < _FEWEST_COMPARED for one in compared):
@@ -227,8 +227,8 @@ def _host_ratio(case: Case, rank: int, peers: Sequence[int]) -> float:
 def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
     """The rank that makes the others wait most: its share of the waiting, the waiting per step, how many collectives.
 
-    At last how likely it is that some rank does so often by chance: delays that are handed on from one group to
-    another are one and the same, and count once.
+    The last value is the probability that some rank does so by chance: a delay that is passed on from one group to
+    another counts once.
     """
     met = meetings(case)
     # Those that make up nearly all of the waiting: of short ones chance decides who comes last.
@@ -243,7 +243,7 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
         waits[one.rank] += one.wait_ns
     rank = min(waits, key=lambda one: (-waits[one], one))
     share = waits[rank] / sum(waits.values())
-    # Of a job of many groups most meet without it: what is waited for it is handed on, and most of the time.
+    # In a job of many groups most meet without it: its delay is passed on, and causes most of the waiting.
     if counts[rank] < _LATE_IN * len(long) and share < _WAITED_FOR:
         return None
     own = [one for one in long if not one.handed_on]
@@ -253,10 +253,11 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
 
 
 def _by_chance(count: int, meetings: int, ranks: int) -> float:
-    """How likely some rank comes last at least so often when each is as likely to be.
+    """The probability that some rank comes last at least ``count`` times when each is equally likely to.
 
-    It is the permutation test in which the ranks of every collective change places by themselves. How often a rank is
-    last then is known (binomial), so that no permutation need be drawn; of some rank it is at most so many times that.
+    It is the permutation test in which the ranks of every collective change places independently. The number of times
+    that a rank is last is binomial then, so that no permutation need be drawn; for any of ``ranks`` ranks the
+    probability is at most ``ranks`` times that.
     """
     last = 1 / ranks
     tail = sum(
@@ -273,7 +274,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     if uneven_tokens(case, found) is not None:
         return
     slowest, late = found.run, found.late
-    # It is shared out as far as that rank is longer at lines that its peers come to as well.
+    # The excess is shared out as far as it lies at lines that the peers come to as well.
     alike = _at_the_same_lines(slowest, found.others)
     expected = alike * found.shared + (1 - alike) * late
     yield from_samples(
@@ -296,9 +297,9 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 
 
 def _longer_there(slowest: RunSummary, others: list[RunSummary]) -> list[SampledLine]:
-    """The lines at which the training thread of a rank is found more often than those of its peers, by so much more.
+    """The lines at which a rank's training thread is found more often than its peers', with the excess share.
 
-    Where the peers wait for it they are found more often themselves.
+    At the lines where the peers wait for it, they are found more often themselves.
     """
     own, usual = _by_lines(slowest, others)
     more = {at: 1 - usual[at] / share for at, share in own.items() if share > usual[at]}
@@ -324,8 +325,8 @@ def _by_lines(slowest: RunSummary, others: list[RunSummary]) -> tuple[_Shares, _
 def _at_the_same_lines(slowest: RunSummary, others: list[RunSummary]) -> float:
     """The share of a rank's work at lines that its peers come to; 0 where no line is known.
 
-    How often it and they are found at a line is taken of what each of them works: who waits most of a step does less
-    of everything.
+    Their frequencies at a line are relative to the work of each: a rank that waits most of a step does less of
+    everything.
     """
     own, usual = _by_lines(slowest, others)
     works = float(np.median([run.on_cpu_share for run in others])) / max(slowest.on_cpu_share, 1e-9)

@@ -31,7 +31,7 @@ def in_trace(case: Case) -> Iterator[Candidate]:
     for rank in case.ranks:
         if not rank.on_device:
             continue
-        # Many jobs use gloo for what they say on the side, and NCCL or RCCL for tensors.
+        # Many jobs use gloo for small side messages, and NCCL or RCCL for tensors.
         if not (rank.workings.classified.class_of == COMMUNICATION).any():
             yield from _through_the_host(case, rank)
         yield from _one_process(case, rank)

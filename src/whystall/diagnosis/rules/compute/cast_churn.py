@@ -73,8 +73,8 @@ def _casts(rank: RankCase) -> tuple[Mask, Mask]:
 def _of_autocast(rank: RankCase, names: pl.Series, parent: NDArray[np.int64]) -> Mask:
     """The casts of autocast in training, and their backward passes: weights are kept in full precision, and must be.
 
-    It casts in a call of an operator that then calls itself, with what it has cast. Where nothing learns, weights could
-    be kept in the precision that they are used in: its casts count there.
+    It casts in a call of an operator that then calls itself, with the cast arguments. If nothing learns, weights could
+    be kept in the precision of their use: its casts count there.
     """
     table, tree = rank.trace.operators, rank.workings.tree
     nothing = np.zeros(len(table), np.bool_)

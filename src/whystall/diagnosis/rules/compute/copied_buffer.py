@@ -1,4 +1,4 @@
-"""Large tensors that are made anew in each step, only to have a few rows more or others."""
+"""Large tensors that each step copies, only to add or replace a few rows."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _SMALL_NS: Final = CAUSE.threshold("small_ns")
 _COPIES: Final = frozenset({"aten::clone", "aten::copy_", "aten::contiguous"})
 _WRITES: Final = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
-# A store that is added to once and learned from several times: of so many steps one has it, and not one alone.
+# A store that one step adds to and several learn from: this share of the steps adds, and more than one step.
 _LEAST_STEPS: Final = 1 / 8
 _SEVERAL: Final = 2
 _SHIFTED: Final = ("input_dims", "concrete_inputs")
 _BYTES: Final = 4
 _BACKWARD: Final = "CatBackward0"
-# A queue's old part is cut off so many operators before the new one is appended at most, or as many afterwards.
+# A queue's old part is cut off at most this many operators before the new one is appended, or after it.
 _NEAR: Final = 8
 _VIEWS: Final = frozenset({"aten::as_strided", "aten::detach", "aten::narrow", "aten::select"})
-# A cache of keys and values: rows of a batch, heads, positions, values. In place of what was joined attention is given
-# a part of a longer buffer, whose rows lie apart: so much of the copies' time stays, as expected and at most.
+# A cache of keys and values: rows of a batch, heads, positions, values. Instead of a concatenation, attention receives
+# a part of a longer buffer, whose rows lie apart: this share of the copies' time stays, as expected and at most.
 _OF_CACHES: Final = 4
 _LEFT_OF_CACHES: Final = (0.6, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class _Buffer:
-    """What a rank concatenates to add little to it, and copies of that size; ``share`` of it is new."""
+    """A large concatenation that adds little, and copies of that size; ``share`` of it is new."""
 
     rank: RankCase
     chosen: Mask
@@ -60,7 +60,7 @@ class _Buffer:
     nodes: Mask
 
     def candidate(self, case: Case, removal: Change, **more: Any) -> Replayed:
-        """What it costs, by sizes that were recorded."""
+        """The candidate, by recorded sizes."""
         per_step = case.time_of(self.nodes)
         return Replayed(
             cause=CAUSE.id,
@@ -97,7 +97,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
     """By recorded sizes."""
     for found in _buffers(case):
         share = found.share
-        # What was there is given back to the system when the new tensor takes its place.
+        # The old tensor's memory returns to the system when the new one takes its place.
         nodes = found.nodes | given_back(case, found.rank, found.chosen | found.copied)
         expected, most = _LEFT_OF_CACHES if _of_caches(found.rank, found.chosen) else (share, share)
         yield found.candidate(
@@ -111,9 +111,9 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
 
 
 def on_a_device(case: Case) -> Iterator[Replayed]:
-    """The same by the kernels of these operators: writing what is new takes as long as a small kernel at least.
+    """The same by the kernels of these operators: writing new rows takes at least the time of a small kernel.
 
-    Attention on devices takes keys and values whose rows lie apart as it takes others: of caches no more is left.
+    Attention on devices takes keys and values with rows apart as fast as others: caches leave no more.
     """
     for found in _buffers(case):
         kept = np.maximum(found.share, np.minimum(_SMALL_NS / np.maximum(case.replayed.duration, 1), 1.0))
@@ -141,9 +141,9 @@ def _concatenated(rank: RankCase) -> tuple[NDArray[np.float64], frozenset[int]]:
 
 
 def _rolled(rank: RankCase) -> dict[int, _Added]:
-    """Stores that `torch.roll` moves by a few rows, each time by as many: room for new ones, which are few of all.
+    """Stores that `torch.roll` moves by a few rows, always the same number: room for new ones, which are few of all.
 
-    What a model turns around is differentiated, or turned back; what a sample is shifted by differs.
+    A model's own rolls are differentiated, or reversed; a sample's shift varies.
     """
     table = rank.trace.operators
     if "concrete_inputs" not in table.columns:
@@ -170,7 +170,7 @@ def _rolled(rank: RankCase) -> dict[int, _Added]:
 
 
 def _written_next(rank: RankCase) -> Callable[[int], int]:
-    """What says how many numbers the next operator that is no view writes in place, or 0 where it is another one."""
+    """A function for the number of elements that the next operator but views writes in place; 0 for any other."""
     table = rank.trace.operators
     names, dims = table["name"].cast(str), table["input_dims"].cast(str)
     ends = table["ts_ns"].to_numpy() + table["duration_ns"].to_numpy()
@@ -217,10 +217,10 @@ def _added(dims: str | None) -> _Added:
 
 
 def _kept(rank: RankCase, rows: NDArray[np.intp], told: Sequence[_Added]) -> list[bool]:
-    """Which concatenations add to something that was kept, and not to what was just computed (a class token, a margin).
+    """Which concatenations add to a store, and not to a fresh result (a class token, a margin).
 
-    What grows was the result of the one before; from a queue a part is cut off, before or afterwards. What is cut twice
-    is turned around (`torch.roll`) or taken apart again, and what autograd follows is no store.
+    A growing store was the result of the previous concatenation; a queue also loses a part, before or afterwards. A
+    tensor that is cut twice is rolled (`torch.roll`) or split again, and one that autograd follows is no store.
     """
     if not any(one.total for one in told):
         return [False] * len(told)
@@ -243,9 +243,9 @@ def _differentiated(rank: RankCase, by: str = _BACKWARD) -> NDArray[np.bool_]:
 
 
 def _cuts(rank: RankCase) -> Callable[[int, _Added], int]:
-    """What counts how often a tensor of a concatenation's size is cut just before it, or else just after it.
+    """A function for the number of cuts of a tensor of a concatenation's size just before it, or else just after it.
 
-    Up to what works on tensors as large: that makes them anew.
+    It stops at an operator on tensors of that size: it makes a new one.
     """
     table = rank.trace.operators
     whole = matching(table["name"], lambda name: name == "aten::cat")
@@ -274,7 +274,7 @@ def _cuts(rank: RankCase) -> Callable[[int, _Added], int]:
 
 
 def _of_caches(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
-    """Whether most of what is joined has the dimensions of keys and values."""
+    """Whether most of the joined tensors have the dimensions of keys and values."""
     dims = rank.trace.operators["input_dims"].filter(pl.Series(chosen)).cast(pl.String)
     joined = [next(iter(sizes_by_argument(text)), ()) for text in dims]
     return sum(len(one[0]) == _OF_CACHES for one in joined if one) > len(joined) / 2

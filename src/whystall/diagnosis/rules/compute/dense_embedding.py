@@ -1,4 +1,4 @@
-"""An embedding whose gradient and optimizer's step go over all rows of a table of which a batch reads few."""
+"""An embedding whose gradient and optimizer's step go over all rows of a table while a batch reads few."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         left = _left(rank, tables)
         nodes = case.work_of(rank, left[:, 0] < 1)
         kept, at_most = (case.operator_values(rank, values, 1.0) for values in left.T)
-        # What a sparse gradient takes beside: its indices are sorted and joined, and the optimizer picks rows.
+        # Overhead of a sparse gradient: its indices are sorted and joined, and the optimizer picks rows.
         sparse = 0.0 if rank.on_device else _sparse_ns(rank, tables)
         share = np.where(at_most < 1, min(sparse / max(case.time_of(nodes), 1), 1.0), 0.0)
         at_most, least = np.maximum(at_most, share), np.minimum(np.maximum(at_most, _MOST_OFF * share), 1.0)
@@ -99,10 +99,10 @@ def _lines(case: Case, rank: RankCase, tables: dict[Table, int]) -> list[MadeAt]
 
 
 def _sparse_ns(rank: RankCase, tables: dict[Table, int]) -> float:
-    """What sparse gradients of tables take, each for itself and for each row that is read.
+    """The time of sparse gradients of tables: a fixed part, and a part for each row that is read.
 
-    SparseAdam, which takes the place of Adam, takes more than Adagrad does; SGD adds rows as they come, unless it has
-    a momentum to keep.
+    SparseAdam, which replaces Adam, takes more than Adagrad does; SGD adds rows one by one, unless it has a momentum to
+    keep.
     """
     names = rank.trace.annotations["name"].cast(str).unique().to_list()
     fixed, of_adam = _FIXED_NS, {table: _INDEX_NS + _NUMBER_NS * table[1] for table in tables}
@@ -162,7 +162,7 @@ def _left(rank: RankCase, tables: dict[Table, int]) -> NDArray[np.float64]:
 
     out = np.array(judged(operators.select("input_dims"), left), np.float64)
     out[matching(operators["name"], _READS_FEW.__contains__)] = 1.0
-    # What makes the gradient does not name the table's size.
+    # The operator that makes the gradient does not have the table's size.
     rows = np.flatnonzero(matching(operators["name"], lambda name: name == _BACKWARD))
     reads = judged(operators[rows].select("input_dims", "concrete_inputs"), _read)
     for row, read in zip(rows.tolist(), reads, strict=True):

@@ -26,7 +26,7 @@ from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT: Final = CAUSE.threshold("left")
-# Of what is not arithmetic (calls, small tensors) nothing goes away; at best caches hold what they did not.
+# Overhead (calls, small tensors) stays; at best caches hold more than before.
 _LEFT_AT_MOST: Final = 0.75
 _LEFT_AT_LEAST: Final = 0.4
 _LEFT_OF_CONVOLUTIONS: Final = tuple(CAUSE.threshold("left_of_convolution") * off for off in (1.0, 1.6, 0.5))
@@ -94,7 +94,7 @@ def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
 def _with_products(
     case: Case, rank: RankCase, rows: Mask, shares: list[NDArray[np.float64]]
 ) -> list[NDArray[np.float64]]:
-    """The shares, those of matrix products by what their arithmetic takes in single precision.
+    """The shares, those of matrix products by the time of their arithmetic in single precision.
 
     Without tensor cores some devices multiply no faster than in double precision: TF32 is expected where other kernels
     of the job use it, and at best.
@@ -126,7 +126,7 @@ def _products(rank: RankCase, rows: Mask) -> Mask:
 
 
 def _remedy(rank: RankCase, rows: Mask) -> Remedy | None:
-    """What to do where products gain little in single precision unless TF32 is allowed, and no kernel tells that."""
+    """The remedy where products gain little in single precision without TF32, and no kernel shows its use."""
     peak = rank.workings.peak
     asks = rank.on_device and peak is not None and peak.tf32_tflops and not uses_tf32(rank.workings.classified)
     return CAUSE.remedies["products"] if asks and _products(rank, rows).any() else None

@@ -15,7 +15,7 @@ CAUSE: Final = cause_beside(__name__)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Kernels of calls in single precision; where no call is known, kernels whose names tell it."""
+    """Kernels of calls in single precision; for unknown calls, kernels in single precision by their names."""
     for rank in case.ranks:
         work = rank.workings
         peak = work.peak
@@ -36,7 +36,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def by_names(case: Case) -> Iterator[Replayed]:
-    """The same without shapes, as far as the kernels' names tell: the ratio of the peaks, and less sure."""
+    """The same without shapes, by the kernels' names: the ratio of the peaks, and less sure."""
     for rank in case.ranks:
         work, peak = rank.workings, rank.workings.peak
         if peak is None or not peak.tf32_tflops or not peak.fp32_tflops or rank.analysis.signals.get("shapes"):

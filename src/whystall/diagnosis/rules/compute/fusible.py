@@ -58,7 +58,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
-    """Chains that take much of a step on a CPU, whose caches do not hold what one operator hands to the next."""
+    """Chains that take much of a step on a CPU, whose caches do not hold the intermediate results."""
     for rank in case.ranks:
         chains = elementwise_chains(rank, calls=_LEAST_CHAIN, least_bytes=_LEAST_BYTES)
         if chains is None or _differentiated_twice(rank):
@@ -93,7 +93,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 def _differentiated_twice(rank: RankCase) -> bool:
     """Whether gradients of gradients are made (penalties, differential equations).
 
-    What `torch.compile` makes refuses that (AOTAutograd: "does not currently support double backward").
+    Code from `torch.compile` refuses that (AOTAutograd: "does not currently support double backward").
     """
     return bool(matching(rank.trace.operators["name"], lambda name: bool(_SECOND.search(name))).any())
 

@@ -68,7 +68,7 @@ def _beside(rank: RankCase, graphs: Mask) -> Mask:
 
 
 def _copies(rank: RankCase) -> Mask:
-    """Copies from device memory to the same device's, by what they are recorded as or by the operator that copies."""
+    """Copies from device memory to the same device's, by their recorded kind or by the operator that copies."""
     operator = rows_of(rank.trace.device_events["operator"])
     by_operator = np.append(matching(rank.trace.operators["name"], lambda name: bool(_COPIES.match(name))), False)
     kernel = (rank.trace.device_events["kind"] == "kernel").to_numpy()
@@ -77,7 +77,7 @@ def _copies(rank: RankCase) -> Mask:
 
 
 def _whole_calls(rank: RankCase, events: Mask) -> NDArray[np.int64]:
-    """The outermost operators of torch's in which copies were launched, such as clone."""
+    """The outermost operators of torch's that launched copies, such as clone."""
     table = rank.trace.operators
     torchs = matching(table["name"], lambda name: name.startswith("aten::"))
     parent = rows_of(table["parent"]).astype(np.int64)

@@ -30,15 +30,15 @@ _SLOW_TIMES: Final = CAUSE.threshold("slow_times")
 _SCATTERED: Final = CAUSE.threshold("scattered")
 _ADDS: Final = "aten::_index_put_impl_"
 _PICKS: Final = "aten::index"
-# The node of the backward pass, and what the engine records around it.
+# The node of the backward pass, and the engine's records around it.
 _MOST_REMOVES: Final = 3
 _MATRIX: Final = 2
 # Where index_put has the values, behind the matrix and the indices.
 _VALUES: Final = 2
-# What index_select's took of it, for ten sizes of 1 to 256 numbers a row: 0.04 to 0.44.
+# Time of index_select's relative to it, for ten sizes of 1 to 256 numbers a row: 0.04 to 0.44.
 _LEFT: Final = (0.05, 0.15, 0.4)
-# The kernels of a device that add what falls on one row, one number after another: torch's for rows of any size
-# (aten/src/ATen/native/cuda/Indexing.cu). What sorts the indices before them stays, whatever adds the rows.
+# The device kernels that add all values of one row, one number after another: torch's for rows of any size
+# (aten/src/ATen/native/cuda/Indexing.cu). The sort of the indices before them stays with any kernel.
 _ADDING: Final = "indexing_backward_kernel"
 
 
@@ -84,8 +84,8 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
 def on_a_device(case: Case) -> Iterator[Replayed]:
     """Kernels that add gradients of picked rows, and take far longer than moving these rows does.
 
-    The rows of one index are added one after another by the same few threads: a call takes as long as the index that
-    is picked most.
+    The rows of one index are added one after another by the same few threads: the most frequent index determines a
+    call's time.
     """
     for rank in case.ranks:
         adds, moved_ns = _adding_on_a_device(rank)
@@ -130,7 +130,7 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
 
 
 def _adding_on_a_device(rank: RankCase) -> tuple[Mask, NDArray[np.float64]]:
-    """The kernels that add gradients of picked rows, and what moving these takes at the device's peak bandwidth."""
+    """The kernels that add gradients of picked rows, and the time to move these at the device's peak bandwidth."""
     table, work = rank.trace.operators, rank.workings
     speed = work.peak.memory_bytes_per_s if work.peak is not None else None
     if speed is None or "forward" not in table.columns:
@@ -156,7 +156,7 @@ def _are_rows(dims: str | None) -> bool:
 
 
 def _sizes(dims: str | None) -> tuple[Shape, Shape]:
-    """The sizes of what gradients are added to, and of these; nothing where they are not known."""
+    """The sizes of an accumulation's target, and of its addends; nothing where they are not known."""
     given = sizes_by_argument(dims)
     if len(given) <= _VALUES or len(given[0]) != 1 or len(given[_VALUES]) != 1:
         return (), ()
@@ -181,7 +181,7 @@ def _slow(rank: RankCase) -> dict[int, tuple[int, int]]:
 def _picked(dims: str | None) -> tuple[int, int]:
     """How many rows of a matrix gradients are added to, and the numbers in each; nothing for other indexings.
 
-    Which dimension is indexed is not recorded: sizes tell it, where what is picked is not as large as the matrix.
+    The indexed dimension is not recorded: sizes identify it, unless the picked rows are of the matrix's size.
     """
     matrix, values = _sizes(dims)
     rows = len(matrix) == _MATRIX and len(values) >= _MATRIX and values[-1] == matrix[1] and values != matrix

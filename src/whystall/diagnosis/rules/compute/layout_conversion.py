@@ -34,7 +34,7 @@ CAUSE: Final = cause_beside(__name__)
 _MOST_PARENTS: Final = 4
 # The job's own calls make at least this share of the copies; else a library chose the order.
 _LEAST_CALLED: Final = 1 / 3
-# Some of the copies may be needed: what puts tensors in order once, for all that follows, is one of them.
+# Some of the copies may be needed: one that puts tensors in order once, for all later operators, is one of them.
 _UNSURE: Final = 0.3
 _TWO: Final = 2  # the target and the source of a copy; and matrices, which products read in either order
 # Views that change the order of dimensions, and what makes a copy in the new one.
@@ -61,7 +61,7 @@ _Orders = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Kernels named after it, and those of operators that make a tensor contiguous.
 
-    What works on tensors of both orders reads one of them across its rows: in one order it would move its bytes.
+    An operator on tensors of both orders reads one of them across its rows: in one order it would move its bytes.
     """
     for rank in case.ranks:
         contiguous = _of_contiguous(rank)
@@ -100,16 +100,17 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             uncertainty=_UNSURE,
             confidence=0.85 if _asked_for(rank, chosen) else _BY_NAME_ALONE,
             rivals=("compute.fusible",),
-            # A memory format is what convolutions have. Elsewhere a copy into another order is a link of a chain first.
+            # A memory format is a property of convolutions. Elsewhere a copy into another order is a link of a chain
+            # first.
             tier=0 if convolves else 2,
             remedy=CAUSE.remedies["carried"] if across.any() else otherwise,
         )
 
 
 def _only_reorders(name: str) -> bool:
-    """Whether the name of a kernel that Inductor made says that it does nothing but put a tensor into another order.
+    """Whether the name of a kernel of Inductor's shows that it only reorders a tensor.
 
-    A kernel that computes names the views of what it reads, too.
+    A kernel that computes names the views of its inputs, too.
     """
     fused = fused_name(name, known_operators())
     if fused is None or fused.unknown or not _REORDERING.intersection(fused.operators):
@@ -118,7 +119,7 @@ def _only_reorders(name: str) -> bool:
 
 
 def _asked_for(rank: RankCase, events: Mask) -> bool:
-    """Whether operators that copy, or convolutions, launched most of some kernels: more than names say so."""
+    """Whether operators that copy, or convolutions, launched most of some kernels: better evidence than names."""
     operator = rows_of(rank.trace.device_events["operator"])
     asks = matching(rank.trace.operators["name"], lambda name: bool(_ASKS.search(name)))
     known = np.append(asks | rank.workings.tree.below(asks), values=False)[operator]
@@ -147,7 +148,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
             method="replay: without these copies",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
-            # What reads a tensor in another order than that of memory may take longer for it.
+            # An operator that reads a tensor in another order than memory's may take longer.
             uncertainty=0.3 if convolves else 0.6,
             confidence=0.85 if convolves else 0.7,
             tier=0 if convolves else 2,
@@ -156,7 +157,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_convolutions(case: Case) -> Iterator[Replayed]:
-    """Convolutions on a CPU that reorder what they are given, where that takes as long as what they do with it."""
+    """Convolutions on a CPU that reorder their input, if that takes as long as their arithmetic."""
     for rank in case.ranks:
         found = plain_layouts(rank)
         if found is None:
@@ -199,10 +200,10 @@ def in_trace_of_columns(case: Case) -> Iterator[Replayed]:
 
 
 def _across(rank: RankCase, copies: Mask) -> Mask:
-    """The device events of elementwise operators whose first tensor stands as what is copied, the second as the copies.
+    """Elementwise device events whose first tensor has the source's order, and the second the copies' order.
 
-    The result takes over the order of the first one, and is copied again. What is turned around for a product, and its
-    result turned back, has other sizes there, or stands in order first.
+    Their result takes over the order of the first one, and is copied again. A tensor that is transposed for a product,
+    and whose result is transposed back, has other sizes there, or is in order first.
     """
     table, nothing = rank.trace.operators, np.zeros(len(copies), np.bool_)
     if not copies.any() or not {"input_strides", "input_dims"} <= set(table.columns):
@@ -268,7 +269,7 @@ def _is_another_order(*recorded: str | None) -> bool:
 
 
 def _order(sizes: list[int], strides: list[int]) -> list[int] | None:
-    """The dimensions of more than one place as they lie in memory; ``None`` where it has gaps, or shares places."""
+    """The dimensions larger than 1 as they lie in memory; ``None`` where it has gaps, or shares elements."""
     dimensions = sorted((one for one in range(len(sizes)) if sizes[one] > 1), key=lambda one: -strides[one])
     expected = 1
     for one in reversed(dimensions):

@@ -15,9 +15,9 @@ CAUSE: Final = cause_beside(__name__)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Kernels of calls that tensor cores would take, by the calls' dtypes, and that say that they use scalar units.
+    """Kernels that by their calls' dtypes could use tensor cores, and by their names use scalar units.
 
-    Of a kernel whose name says neither (those of Triton, AOTriton and many libraries) it is not known.
+    If a kernel's name shows neither (those of Triton, AOTriton and many libraries) its unit is unknown.
     """
     for rank in case.ranks:
         work = rank.workings
@@ -42,7 +42,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def by_names(case: Case) -> Iterator[Replayed]:
-    """The same without shapes, as far as the kernels' names tell: the ratio of the peaks, and less sure."""
+    """The same without shapes, by the kernels' names: the ratio of the peaks, and less sure."""
     for rank in case.ranks:
         work, peak = rank.workings, rank.workings.peak
         best = (peak.fp16_tflops or peak.bf16_tflops) if peak is not None else None

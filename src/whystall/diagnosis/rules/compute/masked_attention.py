@@ -1,6 +1,6 @@
-"""Attention to keys that a mask hides: the rest of a cache, what lies outside a window, other documents, what follows.
+"""Attention to masked keys: the rest of a cache, keys outside a window, other documents, later keys.
 
-Of a watched job on a CPU the masks of a few steps are looked at (`whystall.capture`).
+For a watched job on a CPU the masks of a few steps are examined (`whystall.capture`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _CALLED_CAUSAL: Final = Remedy(
 
 
 class _Form(NamedTuple):
-    """What becomes of attention of some sizes, and how."""
+    """The remaining share of attention of some sizes, and the remedy."""
 
     left: float
     least: float
@@ -124,7 +124,7 @@ def _found(case: Case, rank: RankCase, sized: Mask, form: _Form, one: AttendedSc
 
 
 def _form(one: AttendedScores, *, written_out: bool) -> _Form | None:
-    """Of queries and keys that are equally many, hidden keys are what pads a batch."""
+    """The form for one kind of scores; with equal numbers of queries and keys, hidden keys pad a batch."""
     if one.queries != one.keys and one.kept <= _MOST_SEEN:
         seen = one.kept
         return _Form(seen, seen, min(1.3 * seen + 0.1, 1.0), seen, "of the keys seen by any query", _TO_FEWER_KEYS)
@@ -148,7 +148,7 @@ def _fused(rank: RankCase) -> Mask:
 
 
 def _of_cache(rank: RankCase, sized: Mask, one: AttendedScores) -> Mask:
-    """What fills or copies tensors of the keys' size: the cache when it is made, or for each head of a group."""
+    """Operators that fill or copy tensors of the keys' size: the cache when it is made, or for each head of a group."""
     table = rank.trace.operators
     given = judged(table.select("input_dims")[np.flatnonzero(sized)], all_sizes)
     caches = {size for sizes in given for size in sizes if len(size) == _HEADS_FIRST and size[-2] == one.keys}
@@ -160,7 +160,7 @@ def _of_cache(rank: RankCase, sized: Mask, one: AttendedScores) -> Mask:
 
 
 def _of_size(rank: RankCase, calls: Mask, one: AttendedScores) -> Mask:
-    """Those of some calls that are given so many queries and keys, or scores of so many."""
+    """The calls with the queries and keys of ``one``, or with scores of that size."""
     table = rank.trace.operators
     out = np.zeros(len(table), np.bool_)
     rows = np.flatnonzero(calls)

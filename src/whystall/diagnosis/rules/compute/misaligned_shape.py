@@ -1,4 +1,4 @@
-"""Sizes that do not suit what computes with them: of 16-bit products on tensor cores, of Fourier transforms."""
+"""Sizes that are slow for the hardware or library: for 16-bit products on tensor cores, and for Fourier transforms."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _padded(case: Case, rank: RankCase, chosen: Mask, others: Mask) -> Replayed:
     aligned = others & (flops > 0)
     expected = duration / _MISALIGNED_COST
     if aligned.any():
-        # What the other products of this run reach, by FLOPs, is what padded ones would reach.
+        # Padded products would reach the rate of the other products of this run, in FLOPs.
         rate = flops[aligned].sum() / duration[aligned].sum()
         expected = np.maximum(flops / rate, work.transfer_ns() / BANDWIDTH_REACHED)
     best = work.peak.peak_flops_per_s("bf16") if work.peak is not None else None
@@ -90,7 +90,7 @@ def _padded(case: Case, rank: RankCase, chosen: Mask, others: Mask) -> Replayed:
 
 
 def _misaligned_calls(rank: RankCase) -> Mask:
-    """Which operator calls multiply 16-bit matrices of which a size is no multiple of 8."""
+    """The operator calls that multiply 16-bit matrices with a size that is no multiple of 8."""
     table = rank.trace.operators
     out = np.zeros(len(table), np.bool_)
     work = rank.workings.work
@@ -116,7 +116,7 @@ def _is_misaligned(recorded: tuple[str | None, ...]) -> bool:
 
 
 def in_trace_of_fourier(case: Case) -> Iterator[Replayed]:
-    """Fourier transforms on a CPU of a length that has a large prime factor, at the pace of one that has not."""
+    """Fourier transforms on a CPU whose length has a large prime factor, at the pace of one without."""
     for rank in case.ranks:
         length = _awkward_lengths(rank)
         chosen = length > 0

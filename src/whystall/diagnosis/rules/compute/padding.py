@@ -1,4 +1,4 @@
-"""Work on padding: batches of which the job computes more places than hold anything."""
+"""Work on padding: batches whose computed positions exceed their real ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     fixed, bucketed = needed / positions, (real + _LEFT_IN_BUCKETS * (needed - real)) / positions
     padded = float(1 - real[0] / positions[0])
     to_the_longest = 1 - fixed[0] >= _LEAST_BEYOND
-    # What a request holds is not chosen: only a loader can put samples of like length together.
+    # A request's length is not chosen: only a loader can put samples of like length together.
     if not to_the_longest and (padded < _LEAST_UNEQUAL or not seen.loaded):
         return
     for rank in case.ranks:
@@ -89,9 +89,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _powers(rank: RankCase, seen: PaddedBatches) -> NDArray[np.int64]:
-    """Per operator with which power of a batch's length its work grows (in attention 2); 0 without such a batch.
+    """The power of a batch's length with which each operator's work grows (in attention 2); 0 without such a batch.
 
-    An optimizer's tensors are the model's, whatever their sizes.
+    An optimizer's tensors are the model's, in any size.
     """
     table = rank.trace.operators
     if table.is_empty():
@@ -106,7 +106,7 @@ def _powers(rank: RankCase, seen: PaddedBatches) -> NDArray[np.int64]:
 
 
 def _embedded(rank: RankCase, rows: set[int]) -> list[tuple[int, int]]:
-    """The sizes of recorded batches of tokens that have as many rows as those that were looked at."""
+    """The sizes of recorded batches of tokens with the rows of an examined batch."""
     table = rank.trace.operators
     lookups = table.filter(pl.Series(matching(table["name"], lambda name: name == "aten::embedding")))
     dims = [parse_json(text or "[]") for text in lookups["input_dims"].cast(pl.String).unique().to_list()]
@@ -137,7 +137,7 @@ def _of_batch(tensor: Any, rows: int, places: int) -> int:
 
 
 def _kept(case: Case, rank: RankCase, powers: NDArray[np.int64], keep: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Per node the share of its time that is left, ``keep`` by powers; what a call takes by itself stays."""
+    """Remaining share of each node, ``keep`` by powers; a call's own cost stays."""
     kept = case.operator_values(rank, np.append(1.0, keep)[powers], 1.0)
     least = (_LAUNCH_NS if rank.on_device else _CALL_NS) / np.maximum(case.replayed.duration, 1)
     return np.where(kept < 1, np.maximum(kept, np.minimum(least, 1.0)), 1.0)

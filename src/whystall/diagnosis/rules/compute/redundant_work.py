@@ -50,7 +50,7 @@ _REMEDIES: Final = CAUSE.remedies
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _CACHED_BYTES: Final = CAUSE.threshold("cached_bytes")
 _FASTER_CACHED: Final = CAUSE.threshold("faster_cached")
-# Of a weight; fewer where it is in half precision.
+# Bytes of a weight; fewer in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _IN_WATCHED: Final = (
@@ -63,7 +63,7 @@ _FORMS: Final = (
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """All kinds: by the numbers that autograd gives what it will differentiate, and by the gradients that it adds."""
+    """All kinds: by autograd's numbers of operators to differentiate, and by the gradients that it adds."""
     for rank in case.ranks:
         again, unused = repeated_operators(rank)
         for left, what, remedy, held in (
@@ -87,7 +87,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 continue
             nodes = case.work_of(rank, rows)
             kept = np.where(case.host_within_operators(rank, left == 0), 0.0, case.operator_values(rank, left, 1.0))
-            if not rank.on_device:  # what calls them is gone as well: hooks, and the states of random numbers
+            if not rank.on_device:  # their callers are gone as well: hooks, and the states of random numbers
                 pauses = between(case, rank, left == 0)
                 nodes, kept = nodes | pauses, np.where(pauses, 0.0, kept)
             per_step = case.time_of(nodes & (kept == 0)) + case.time_of(nodes & (kept > 0)) // 2
@@ -112,7 +112,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
-    """Passes over a sequence that grew by one place: of each operator the share of one place is left."""
+    """Passes over a sequence that grew by one token: one token's share of each operator is left."""
     for rank in case.ranks:
         found = products(rank)
         passes = longer_passes(rank, found)
@@ -185,7 +185,7 @@ def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
-    """Work of which another form takes a part of the time."""
+    """Work with a cheaper form."""
     for rank in case.ranks:
         price = price_on(rank)
         rewritten = (rewrite.wasted(rank, price) for rewrite in REWRITES)
@@ -196,7 +196,7 @@ def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
 
 
 def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy, int]:
-    """What is left without backward work that is for nothing, and what is said of it."""
+    """The remaining share without wasted backward work, and its description."""
     left = discarded_backward(rank)
     if goes_through_again(rank, left < 1):
         return left, AGAIN, _REMEDIES["summed"], 0
@@ -204,7 +204,7 @@ def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy
 
 
 def _recomputed(case: Case) -> Remedy:
-    """What to do about activation checkpointing, in the words of what runs the loop."""
+    """The remedy for activation checkpointing, in the words of the job's trainer."""
     patch = "TrainingArguments(gradient_checkpointing=False)" if case.facts.trainer == "transformers" else None
     return Remedy(
         text="Turn activation checkpointing off where memory allows it (gradient_checkpointing=False, "
@@ -216,7 +216,7 @@ def _recomputed(case: Case) -> Remedy:
 
 
 def _held_instead(case: Case, rank: RankCase, again: Mask) -> int:
-    """The bytes, per step, that operators which run again are given first: without that these would be held."""
+    """The bytes, per step, of the first inputs of operators that run again: the alternative holds these."""
     table = rank.trace.operators
     if "sequence" not in table.columns:
         return 0
@@ -233,7 +233,7 @@ def _first_bytes(dims: str | None, types: str | None) -> int:
 
 
 def _with_weights(rank: RankCase, found: Products, passes: list[LongerPass]) -> NDArray[np.float64]:
-    """Per operator what it takes at least for one place: its call, and for a product reading its matrix, too."""
+    """The least time of each operator for one token: its call, and for a product reading its matrix, too."""
     out = np.full(len(rank.trace.operators), CALL_NS)
     matrix = found.size[:, 1] * found.size[:, 2] * _BYTES
     # Matrices that fit a core's caches together are still there when the next place comes.
@@ -246,7 +246,7 @@ def _with_weights(rank: RankCase, found: Products, passes: list[LongerPass]) -> 
 def _left(
     case: Case, rank: RankCase, places: NDArray[np.int64], least_ns: NDArray[np.float64], times: float
 ) -> NDArray[np.float64]:
-    """Per node the share of its time that work on one place takes, if calls and weights take so many times as long."""
+    """Remaining share of each node for work on one place, if calls and weights take ``times`` as long."""
     own = np.maximum(rank.trace.operators["self_ns"].to_numpy(), 1)
     places = np.maximum(places, 1)  # a damaged file may say that a sequence has none
     left = 1 / places if rank.on_device else np.minimum(np.maximum(1 / places, times * least_ns / own), 1.0)
@@ -254,7 +254,7 @@ def _left(
 
 
 def _in_most_steps(case: Case, rank: RankCase, nodes: Mask) -> bool:
-    """Whether nodes take a share of the median step (what fills a few steps only is an episode)."""
+    """Whether nodes take a share of the median step (work of a few steps only is an episode)."""
     graph = case.replayed
     steps = rank.trace.steps
     if len(steps) < 2:

@@ -33,7 +33,7 @@ _LEAST_RATIO: Final = CAUSE.threshold("least_ratio")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _LARGEST: Final = 1 << 40
 _MOST_SIZES: Final = 10
-# A FLOP of a transform takes so many times as long as one of a convolution: as expected, at most, at least.
+# Time of a transform's FLOP relative to a convolution's: as expected, at most, at least.
 _SLOWER: Final = (6.0, 20.0, 2.0)
 _BY_TRANSFORM: Final = Remedy(
     text="Convolve by Fourier transforms: with a kernel this long they take a small part of the arithmetic.",
@@ -66,7 +66,7 @@ _BY_A_LIBRARY: Final = Remedy(
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What convolutions with long kernels are: of a whole signal, or of frames with the functions of a spectrum."""
+    """A kind of convolutions with long kernels: of a whole signal, or of frames with the functions of a spectrum."""
 
     what: str
     remedy: Remedy
@@ -155,13 +155,13 @@ def by_the_fallback(case: Case) -> Iterator[Replayed]:
 
 
 def _with_transforms(rank: RankCase, found: _Long, slower: float) -> float:
-    """What is left of the time of all of them."""
+    """The remaining share of the time of all of them."""
     lasts = rank.trace.operators["duration_ns"].to_numpy()[found.rows].astype(np.float64)
     return float((lasts * np.minimum(found.ratio * slower, 1.0)).sum() / max(lasts.sum(), 1.0))
 
 
 def _long(rank: RankCase) -> dict[_Kind, _Long]:
-    """Convolutions with long kernels that are slower than transforms, by their recorded sizes and what they are."""
+    """Convolutions with long kernels that are slower than transforms, by their recorded sizes and their kind."""
     table = rank.trace.operators
     rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::convolution"))
     told = judged(table.select("input_dims", "concrete_inputs")[rows], _ratio)
@@ -178,9 +178,9 @@ def _long(rank: RankCase) -> dict[_Kind, _Long]:
 
 
 def _ratio(sizes: str | None, values: str | None) -> tuple[float, int, _Kind] | None:
-    """The FLOPs of a transform over those of the convolution, the kernel's elements, and what the convolution is.
+    """The FLOPs of a transform over those of the convolution, the kernel's elements, and the convolution's kind.
 
-    None where these are few.
+    ``None`` where these are few.
     """
     try:
         dims, concrete = parse_json(sizes or ""), parse_json(values or "")
@@ -204,9 +204,9 @@ def _ratio(sizes: str | None, values: str | None) -> tuple[float, int, _Kind] | 
 
 
 def _of_a_spectrum(inputs: int, outputs: int, kernel: list[int]) -> tuple[float, int, _Kind] | None:
-    """The same for the frames of one signal and as many kernels as their spectrum has parts, real and imaginary.
+    """The same for the frames of one signal, and one kernel for each part of their spectrum, real and imaginary.
 
-    Or one of both: each in a convolution of its own.
+    Or for one of both: each in a convolution of its own.
     """
     if inputs != 1 or len(kernel) != 1 or outputs not in (kernel[0] + 2, kernel[0] // 2 + 1):
         return None

@@ -24,12 +24,12 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
 _CALL_NS: Final = CAUSE.threshold("call_ns")
 _HALVES: Final = ("float16", "bfloat16")
-# The rate is that of a usual core in single precision: one may be so many times as fast, or as slow.
+# The rate is that of a usual core in single precision: a core may be this many times faster, or slower.
 _FASTER: Final = 3.0
 
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
-    """By recorded types: products in half precision that reach a small part of what single precision does."""
+    """By recorded types: products in half precision that reach a small part of single precision's rate."""
     for rank in case.ranks:
         for dtype in _HALVES:
             yield from _of_type(case, rank, dtype)
@@ -71,7 +71,7 @@ def _of_type(case: Case, rank: RankCase, dtype: str) -> Iterator[Replayed]:
 
 
 def _needed_ns(rank: RankCase, products: Mask) -> float:
-    """What the same products take in single precision on one core, with the calls that each consists of."""
+    """The time of the same products in single precision on one core, with the calls that each consists of."""
     work, tree = rank.workings.work, rank.workings.tree
     calls = int(np.count_nonzero(products | tree.below(products)))
     moved = 2.0 * work.moved[products] / _BYTES_PER_S  # twice the bytes

@@ -1,6 +1,7 @@
-"""Products with matrices of which nearly all entries are zero: sparse ones made dense, and one-hot rows.
+"""Products with matrices that are nearly all zeros: sparse ones made dense, and one-hot rows.
 
-A recording shows what makes them; of a watched job on a CPU the zeros of some are counted (`whystall.capture`).
+A recording shows the operators that make them; in a watched job on a CPU the zeros of some are counted
+(`whystall.capture`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Shape = tuple[int, int]
 
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
-    """By recorded sizes: what makes such matrices, and the products that read them."""
+    """By recorded sizes: the operators that make such matrices, and the products that read them."""
     for rank in case.ranks:
         makers = np.flatnonzero(matching(rank.trace.operators["name"], _MAKERS.__contains__))
         seen = {(one.rows, one.columns): one.share for one in case.facts.sparse.get(rank.rank, ())}
@@ -106,7 +107,7 @@ def _made(rank: RankCase, makers: NDArray[np.intp]) -> dict[Shape, float]:
         if one is None:
             continue
         (rows, columns), entries = one
-        # A sparse matrix names its entries only in what it calls: the longest list that is not the matrix itself.
+        # A sparse matrix shows its number of entries only in its calls: the longest list that is not the matrix itself.
         entries = entries or max((n for n in lengths.get(row, ()) if n not in {rows + 1, rows * columns}), default=0)
         found[rows, columns] = max(found.get((rows, columns), 0.0), entries / (rows * columns))
     return found
@@ -135,7 +136,7 @@ def _of_other_batches(dense_of: dict[Shape, float], given: frozenset[Shape]) -> 
 
 
 def _making(rank: RankCase, makers: NDArray[np.intp], given: frozenset[Shape]) -> Mask:
-    """The calls that make matrices which products are given, with all that they call."""
+    """The calls that make matrices for products, with all that they call."""
     table = rank.trace.operators
     marked = np.zeros(len(table), np.bool_)
     told = judged(table.select("name", "input_dims", "concrete_inputs")[makers], _size)
@@ -145,7 +146,7 @@ def _making(rank: RankCase, makers: NDArray[np.intp], given: frozenset[Shape]) -
 
 
 def _given(rank: RankCase) -> frozenset[Shape]:
-    """The sizes of matrices that products of the forward pass are given.
+    """The sizes of the matrices in products of the forward pass.
 
     Others are not multiplied: one-hot targets have the size of the logits, whose gradient the backward pass multiplies.
     """
@@ -155,7 +156,7 @@ def _given(rank: RankCase) -> frozenset[Shape]:
 
 
 def _matrices(dims: str | None) -> tuple[tuple[int, int], ...]:
-    """The sizes of the matrices that a call is given."""
+    """The sizes of a call's matrices."""
     return tuple((one[0], one[1]) for one in all_sizes(dims) if len(one) == _MATRIX)
 
 

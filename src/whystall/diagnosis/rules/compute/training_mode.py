@@ -117,7 +117,7 @@ def _is_loss(name: str) -> bool:
 
 
 def _has_statistics(dims: str | None, values: str | None) -> bool:
-    """Whether a call is given running statistics, and told to train all the same."""
+    """Whether a call has running statistics, and trains nevertheless."""
     try:
         return bool(parse_json(dims or "")[_RUNNING_MEAN]) and parse_json(values or "")[_TRAINING] == "True"
     except (ValueError, TypeError, IndexError, KeyError):
@@ -127,8 +127,8 @@ def _has_statistics(dims: str | None, values: str | None) -> bool:
 def _drawing(rank: RankCase, *, watched: bool) -> Mask:
     """The calls of dropout that draw, where nothing is trained.
 
-    A recording by hand may hold a training step's forward pass alone, for which autograd keeps what a backward pass
-    will need.
+    A manual recording may hold a training step's forward pass alone, for which autograd keeps tensors of a backward
+    pass.
     """
     table = rank.trace.operators
     nothing = np.zeros(len(table), np.bool_)

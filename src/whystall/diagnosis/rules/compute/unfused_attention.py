@@ -29,7 +29,7 @@ _UNSURE_ON_CPU: Final = CAUSE.threshold("unsure_on_cpu")
 _UNSURE_IF_LARGE: Final = CAUSE.threshold("unsure_if_large")
 _LARGE_BYTES: Final = CAUSE.threshold("large_bytes")
 _ENGINE_LEFT: Final = CAUSE.threshold("engine_left")
-# Fused attention may be so much faster still.
+# Fused attention may be faster still by this factor.
 _FASTER: Final = 0.75
 _LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _WORTH_ANOTHER_MODEL: Final = CAUSE.threshold("worth_another_model")
@@ -102,7 +102,7 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
 
 
 def _remedy(rank: RankCase, scores: Mask) -> Remedy:
-    """What this job can do: it may call scaled dot product attention already, or hide scores by a mask."""
+    """The remedy for this job: it may call scaled dot product attention already, or hide scores by a mask."""
     called = written_by_torch(rank)
     names = rank.trace.operators["name"].cast(str).to_numpy()
     if called.any():
@@ -122,7 +122,7 @@ def _falls_back_by_dropout(rank: RankCase) -> bool:
 
 
 def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) -> NDArray[np.int64]:
-    """The durations of nodes, with products of some operators at what good kernels reach, times a factor."""
+    """The durations of nodes, with products of some operators at good kernels' rate, times a factor."""
     work = rank.workings
     duration = durations(rank)
     best = (work.peak.bf16_tflops or work.peak.fp16_tflops) if work.peak is not None else None

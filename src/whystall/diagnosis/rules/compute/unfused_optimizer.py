@@ -47,7 +47,7 @@ _FEW_KERNELS: Final = 4
 # "torch.optim.adam:_single_tensor_adam".
 _MARKED: Final = re.compile(r"^Optimizer\.step#(?:\w+\.)*?(\w+)\.step$")
 _LOOP: Final = re.compile(r"_single_tensor_(\w+)$")
-# What DistributedDataParallel does with gradients, which have the parameters' sizes.
+# DistributedDataParallel's operators on gradients, which have the parameters' sizes.
 _REDUCER: Final = re.compile(r"^(torch(\.|::)distributed|c10d)")
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _WHOLE_STEP: Final = re.compile(r"^aten::(coalesce$|_coalesced?_?$|_fused_(adamw?|sgd|adagrad)_$)")
@@ -85,7 +85,7 @@ def _not_to_be_joined(rank: RankCase) -> set[str]:
 
 
 def _remedy(names: list[str]) -> Remedy:
-    """The option of the job's own optimizer; of one that torch does not know, what its author can do."""
+    """The option of the job's own optimizer; for one unknown to torch, advice for its author."""
     known = [name for name in (optimizer_named(name) for name in names) if name is not None]
     if not known:
         text = "Update all parameters at once: with torch._foreach functions, or an optimizer that has a fused form."
@@ -140,7 +140,7 @@ def _as_few_kernels(case: Case, rank: RankCase, own: Mask, count: float) -> Repl
 
 
 def _fused_ns(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> float:
-    """What a fused step takes, from the parameters' sizes; 0 where sizes or bandwidth are not known."""
+    """The time of a fused step, from the parameters' sizes; 0 where sizes or bandwidth are not known."""
     peak = rank.workings.peak
     speed = peak.memory_bytes_per_s if peak is not None else None
     table = rank.trace.operators
@@ -188,7 +188,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
             ceiling=case.without(nodes, left[0]),
             method="replay: one fused operator for all parameters",
             ranks=(rank.rank,),
-            tier=1,  # of nearly any job: a cause that leaves the optimizer less to do says more
+            tier=1,  # of nearly any job: a cause that leaves the optimizer less to do is more specific
             uncertainty=0.3,
             confidence=0.85,
             rivals=("host.python",),
@@ -256,7 +256,7 @@ def _over_parameters(rank: RankCase, sizes: Counter[Shape], parameters: int) -> 
     often = [size for size in sizes if touched[size] >= len(begin) * sizes[size] / 2]
     if sum(prod(size) * sizes[size] for size in often) < _MOST_OF_THEM * parameters:
         return None
-    # A batch may be as large as a layer is wide; whoever goes through parameters goes through biases as well.
+    # A batch may have the size of a layer's width; a loop over all parameters covers the biases as well.
     if sum(sizes[size] for size in often) < _MOST_OF_THEM * sizes.total():
         return None
     again = np.zeros(len(table), np.bool_)
@@ -325,10 +325,10 @@ def _remedy_in_run(case: Case, run: RunSummary) -> Remedy:
 
 
 def _left_of_its_own(rank: RankCase, inside: Mask, names: list[str]) -> tuple[float, float, float] | None:
-    """What one pass over parameters and state leaves of an optimizer that torch does not know, by what it moves now.
+    """The remaining share of an unknown optimizer in one pass over parameters and state, relative to its bytes now.
 
     ``None`` where it does more than arithmetic element by element, or where sizes were not recorded. Parameters are
-    known by their gradients, and have two moments each at the most.
+    known by their gradients, and have at most two moments each.
     """
     table, work = rank.trace.operators, rank.workings.work
     if not names or any(optimizer_named(name) is not None or name in _WHOLE for name in names):
@@ -357,10 +357,10 @@ def _of_an_update(run: RunSummary) -> float:
 
 
 def _left_on_cpu(names: list[str], loop_ns: float) -> tuple[float, float, float] | None:
-    """What the fused forms of optimizers leave of their loops, of which each takes so long.
+    """The remaining share of optimizers' loops in their fused forms, for loops of ``loop_ns``.
 
-    Both begin with code and parameters that the passes before have driven out of the caches: that stays.
-    ``None`` where one has none for a CPU.
+    Both begin with code and parameters that the passes before have evicted from the caches: that time stays. ``None``
+    where an optimizer has no fused form for a CPU.
     """
     left = [optimizers()[known].left_on_cpu for known in map(optimizer_named, names) if known is not None]
     found = [one for one in left if one is not None]

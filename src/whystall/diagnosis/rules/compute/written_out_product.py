@@ -30,7 +30,7 @@ _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _BYTES: Final = 4
 _LARGEST: Final = 1 << 40
 _FASTER: Final = 3.0
-# The tensor that broadcasting makes is a variable of the function that makes it, and is given back where that ends.
+# The tensor that broadcasting makes is a variable of the function that makes it, and is freed at its end.
 _FREED_WITHIN: Final = 3
 _MULTIPLIES: Final = "aten::mul"
 _SUBTRACTS: Final = "aten::sub"
@@ -41,7 +41,7 @@ _SUMS: Final = frozenset({"aten::sum", "aten::mean"})
 
 
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
-    """By recorded sizes: what is made large by broadcasting, and summed next."""
+    """By recorded sizes: tensors made large by broadcasting, and summed next."""
     for rank in case.ranks:
         products = _products(rank)
         if not products:
@@ -119,7 +119,7 @@ def _sources(rank: RankCase) -> dict[Shape, list[Shape]]:
 
 
 def _repeated(dims: str | None, types: str | None, concrete: str | None) -> tuple[Shape, Shape] | None:
-    """What is repeated, and the size of the copies."""
+    """The size of a repeated tensor, and that of its copies."""
     source, times = (parse(dims, types, concrete) or [None, None])[:2]
     if not isinstance(source, TensorSpec) or not isinstance(times, list) or len(times) < len(source.shape):
         return None
@@ -129,7 +129,7 @@ def _repeated(dims: str | None, types: str | None, concrete: str | None) -> tupl
 
 
 def _operators_over(rank: RankCase, shapes: frozenset[Shape]) -> NDArray[np.bool_]:
-    """Operators that make or are given tensors of these sizes, with all that they call."""
+    """Operators with inputs or results of these sizes, with all that they call."""
     table, work = rank.trace.operators, rank.workings.work
     rows = np.flatnonzero(work.counted)
     out = np.zeros(len(table), np.bool_)

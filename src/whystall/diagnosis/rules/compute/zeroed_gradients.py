@@ -26,7 +26,7 @@ from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT_NS: Final = CAUSE.threshold("left_ns")
-# How torch marks it, "Optimizer.zero_grad#SGD.zero_grad", and what adds a gradient to the one before.
+# torch's mark, "Optimizer.zero_grad#SGD.zero_grad", and the operators that accumulate gradients.
 _MARK: Final = re.compile(r"^Optimizer\.zero_grad#")
 _FILL: Final = re.compile(r"^aten::(_foreach_)?zero_$")
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
@@ -61,7 +61,7 @@ def _filled(rank: RankCase) -> _Filled | None:
     inside = (place >= 0) & (at < end[np.maximum(place, 0)])
     inside &= table["thread"].to_numpy() == thread[np.maximum(place, 0)]
     parent = rows_of(table["parent"])
-    # What an operator does within another one is that one's.
+    # An operator inside another one belongs to that one.
     outermost = (parent < 0) | ~inside[np.maximum(parent, 0)]
     fills = inside & outermost & matching(table["name"], lambda name: bool(_FILL.match(name)))
     each = np.bincount(place[fills], minlength=len(begin))
@@ -74,10 +74,10 @@ def _filled(rank: RankCase) -> _Filled | None:
 
 
 def _added_to(rank: RankCase, begin: Times, tensors: NDArray[np.int64]) -> Mask:
-    """The additions to gradients of zeros: the first of each after it was filled, as many as were filled.
+    """The additions to gradients of zeros: the first of each after it was filled, one for each filled tensor.
 
-    Further backward passes before the next fill add to what is no zero. How many tensors a fill of all at once had
-    is not known: none of the additions after it is counted.
+    Further backward passes before the next fill add to nonzero gradients. A fill of all tensors at once has an unknown
+    number of tensors: no addition after it counts.
     """
     table = rank.trace.operators
     parent = rows_of(table["parent"])
@@ -120,7 +120,7 @@ def _dropped(case: Case, rank: RankCase, found: _Filled) -> Replayed:
             lag=without_gaps(case, work),
             delay=prompt(case, work),
         ),
-        # A gradient that others hold as well is copied instead of added to.
+        # A gradient with other references is copied instead of added to.
         floor=Change(duration=np.where(case.nodes(rank, device=fills), 0, np.where(filling, scaled, graph.duration))),
         method="replay: gradients dropped, so that the next backward pass adds nothing to them",
         code=code_of(case, filling | case.nodes(rank, device=fills)),

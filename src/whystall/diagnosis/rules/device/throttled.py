@@ -1,4 +1,4 @@
-"""The same kernels take longer in some steps than in others, all of them by about as much."""
+"""The same kernels take longer in some steps than in others, all of them by about the same factor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from whystall.trace.steps import is_of_an_engine
 CAUSE: Final = cause_beside(__name__)
 _THROTTLED: Final = CAUSE.threshold("throttled")
 _BY_CHANCE: Final = CAUSE.threshold("by_chance")
-# What most steps are as slow as: of those that are slower than it, the tenth part is usual.
+# The pace of most steps: a tenth of the slower steps are usual.
 _USUAL: Final = 0.1
 # An event is alone on its device if others run for no more than this share of it.
 _BESIDE: Final = 0.05
@@ -59,7 +59,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _with_clocks(case: Case, rank: RankCase, found: Replayed) -> Replayed:
-    """The same with what the run's clocks say of it: that they dropped, or that they did not."""
+    """The same with the run's clocks: that they dropped, or that they did not."""
     devices = set(rank.trace.device_events["device"].to_list())
     clocks = [
         each
@@ -99,9 +99,9 @@ def _alone(rank: RankCase) -> Mask:
 
 
 def _apart(slow: NDArray[np.float64], steps: list[int]) -> float:
-    """How many times as far slow steps lie from the others as either lie from their like.
+    """The gap between slow steps and the others, relative to the larger spread within either group.
 
-    What scatters has all values between, and some are always slow: 0 where the gap is no half of what they differ by.
+    Scattered steps have all values between, and some are always slow: 0 where the gap is below half of the difference.
     """
     low, others = slow[steps], np.delete(slow, steps)
     between = float(low.min() - others.max(initial=1.0))
@@ -113,8 +113,8 @@ def _apart(slow: NDArray[np.float64], steps: list[int]) -> float:
 def _persists(steps: list[int], count: int, *, apart: float) -> bool:
     """Whether slow steps follow each other more than chance would have them: clocks stay low for a while.
 
-    Of all orders of as many slow steps, those with as few stretches or fewer are ``_BY_CHANCE`` at most. Few steps that
-    follow each other and lie very far from all others are no chance either.
+    At most ``_BY_CHANCE`` of all orders of these steps have equally few stretches. A few steps that follow each other
+    and lie very far from all others are no chance either.
     """
     slow, stretches = len(steps), 1 + sum(b - a > 1 for a, b in pairwise(steps))
     alike = sum(comb(slow - 1, few - 1) * comb(count - slow + 1, few) for few in range(1, stretches + 1))
@@ -124,7 +124,7 @@ def _persists(steps: list[int], count: int, *, apart: float) -> bool:
 
 
 def _slows_all(ratio: NDArray[np.float64]) -> bool:
-    """Whether nearly all kernels of the slow steps are slower, and by about as much."""
+    """Whether nearly all kernels of the slow steps are slower, by about the same factor."""
     return _quantile(ratio, 0.25) - 1 >= (_quantile(ratio, 0.5) - 1) / 2
 
 
@@ -155,7 +155,7 @@ def _at_usual_pace(case: Case, rank: RankCase, chosen: Mask, steps: list[int], s
 
 
 def _over_own_best(rank: RankCase, computes: Mask) -> NDArray[np.float64]:
-    """Per event its duration over the best of its like: of the same name and grid, of which there are enough."""
+    """The duration of each event over the best of its kind: those of the same name and grid, if there are enough."""
     events = rank.trace.device_events
     duration = durations(rank)
     key = codes(events["name"]).astype(np.int64)
@@ -166,9 +166,9 @@ def _over_own_best(rank: RankCase, computes: Mask) -> NDArray[np.float64]:
 
 
 def _by_place(key: NDArray[np.int64], step: NDArray[np.int32], steps: int) -> NDArray[np.int64]:
-    """Keys of events that most steps have equally often, told apart by their place in the step.
+    """Keys of events that most steps have equally often, distinguished by their place in the step.
 
-    A step repeats the one before it: its third product is as large as that one's third, and not as its first.
+    A step repeats the one before it: its third product has the size of that one's third, and not of its first.
     """
     order = np.lexsort((np.arange(len(key)), step, key))
     new = np.append(True, (np.diff(key[order]) != 0) | (np.diff(step[order]) != 0))

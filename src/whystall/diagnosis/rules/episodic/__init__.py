@@ -1,1 +1,1 @@
-"""Causes of the family ``episodic``: what happens in some steps only."""
+"""Causes of the family ``episodic``: occasional work."""

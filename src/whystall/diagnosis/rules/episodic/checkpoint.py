@@ -37,7 +37,7 @@ def without_stacks(case: Case) -> Iterator[Replayed]:
     for silent in silent_episodes(case):
         if silent.saves.any():
             begin, end = silent.begin[silent.saves], silent.end[silent.saves]
-            # What comes before the copies may lie in the step before, which need not be in the replayed window.
+            # The time before the copies may lie in the step before, which need not be in the replayed window.
             often = recurrence(case, silent.rank, begin)
             yield episode(case, silent.rank, CAUSE.id, silent.from_first_copy(), end, recurrence=often, confidence=0.7)
 

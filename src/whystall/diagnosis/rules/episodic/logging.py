@@ -35,7 +35,7 @@ from whystall.vocabulary.episodes import is_episode
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_READ: Final = CAUSE.threshold("least_read")
-# A line that asks for a number, or for many.
+# A line that reads a number, or many.
 _READS: Final = re.compile(r"\.(item|tolist|numpy)\(")
 _SELDOM: Final = Remedy(
     text="Work such statistics out every N steps (a counter in the hook or callback), of a sample of large tensors.",
@@ -63,7 +63,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
-    """Statistics of tensors that the host reads in each step: what hooks and callbacks ask for."""
+    """Statistics of tensors that the host reads in each step: those of hooks and callbacks."""
     for rank in case.ranks:
         chosen = read_statistics(rank) if rank.trains else None
         if chosen is None or not chosen.any():
@@ -95,7 +95,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 
 
 def _read_in_trace(case: Case, rank: int) -> float:
-    """The share of a step in statistics that a rank's trace shows: they tell more than the lines that write them."""
+    """The share of a step in statistics in a rank's trace: more complete than the lines that write them."""
     found = [one.attributed_ns for one in in_trace_of_a_cpu(case) if rank in one.ranks]
     return max(found, default=0) / max(case.step_ns, 1)
 

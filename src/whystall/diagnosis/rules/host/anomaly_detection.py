@@ -23,12 +23,12 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST_SEARCHED: Final = CAUSE.threshold("least_searched")
 _LEAST_STACK_NS: Final = CAUSE.threshold("least_stack_ns")
 _ENGINE: Final = "autograd::engine::evaluate_function"
-# What the engine itself asks of each gradient in this mode, beside the operator that made it.
+# The engine's own checks of each gradient in this mode, beside the operator that made it.
 _SEARCHES: Final = frozenset({"aten::isnan", "aten::_is_any_true", "aten::item", "aten::any"})
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
-    """Searches of gradients that the engine makes itself, and what writing stacks adds to forward operators."""
+    """Searches of gradients that the engine makes itself, and the time of stacks added to forward operators."""
     for rank in case.ranks:
         searches = _searches(rank)
         if not searches.any():
@@ -74,7 +74,7 @@ def _searches(rank: RankCase) -> Mask:
 
 
 def _stacks(rank: RankCase) -> tuple[float, Mask]:
-    """What writing a stack takes, by operators that do no arithmetic, and the forward operators that do so."""
+    """The time of writing a stack, by operators without arithmetic, and the forward operators that write one."""
     table = rank.trace.operators
     own = table["self_ns"].to_numpy()
     forward = (table["sequence"].fill_null(-1).to_numpy() >= 0) & (own >= _LEAST_STACK_NS)

@@ -25,7 +25,7 @@ from whystall.vocabulary.runtime_calls import is_call
 CAUSE: Final = cause_beside(__name__)
 _REPLAY_NS: Final = CAUSE.threshold("replay_ns")
 _GRAPH_GAP_NS: Final = int(CAUSE.threshold("graph_gap_ns"))
-# How torch marks a call of what Inductor made, with its key in the cache.
+# torch's mark of a call of Inductor's code, with its key in the cache.
 _CALL: Final = re.compile(r"^## Call CompiledFxGraph ")
 _LEAST_CALLS: Final = 2
 

@@ -65,7 +65,7 @@ def _waits(line: SampledLine) -> bool:
 
 
 def contentions(case: Case) -> list[Contention]:
-    """The ranks that lack cores: off the core, often switched out, and with somebody to compete with."""
+    """The ranks that lack cores: off the core, often switched out, and with competitors."""
     cores, threads = case.facts.cores_here or case.facts.cores, case.facts.threads
     ranks = case.facts.ranks_here or case.facts.processes
     crowded = cores is not None and threads is not None and threads * ranks > cores
@@ -75,7 +75,8 @@ def contentions(case: Case) -> list[Contention]:
         if threads == 1 and run.queued_share is not None:
             off = min(off, run.queued_share)  # a single thread that waits for no core waits for something else
         switches_per_s = run.involuntary_switches_per_step / max(run.mean_ns / 1e9, 1e-9)
-        # Ranks of one job wait for each other off their cores: what a single thread waits for a core is known apart.
+        # Ranks of one job wait for each other off their cores: a single thread's wait for a core is measured
+        # separately.
         told = case.facts.processes == 1 or (threads == 1 and run.queued_share is not None)
         # A job that uses all of its cores itself has lost none: others are busy on other cores.
         full = case.facts.processes == 1 and cores is not None and (run.own_cores or 0.0) >= _FILLED * cores
@@ -90,13 +91,13 @@ def contentions(case: Case) -> list[Contention]:
 
 
 def shared_machine(case: Case) -> str:
-    """What other programs cost the worst rank, in sentences; empty where they cost nothing."""
+    """The cost of other programs on the worst rank, in sentences; empty where there is none."""
     others = [one for one in contentions(case) if not one.own]
     return str(max(others, key=lambda one: one.off)) if others else ""
 
 
 def in_samples(case: Case) -> Iterator[Sampled | Standing]:
-    """Ranks that lack cores. What other programs on a shared machine cost is only a note."""
+    """Ranks that lack cores. The cost of other programs on a shared machine is only a note."""
     cores, threads = case.facts.cores_here or case.facts.cores, case.facts.threads
     ranks = case.facts.ranks_here or case.facts.processes
     for one in contentions(case):
@@ -168,8 +169,8 @@ def _without_contention(
 ) -> tuple[float, float, float]:
     """The share saved without contention. Threads that wait for each other spin: their work is not known.
 
-    At least the job's threads, which get as much as the one that was watched, have all cores for themselves, and need
-    not be waited for at the end of every parallel region; at most nothing but that one's own time stays.
+    At least, the job's threads, each with the time of the one that was watched, have all cores for themselves, and none
+    waits for them at the end of a parallel region; at most only that one's own time stays.
     """
     if not crowded:
         return without_others(off_cpu, min(threads, cores))

@@ -1,7 +1,7 @@
-"""A job on CPUs whose operators are given fewer threads than there are cores for them.
+"""A job on CPUs whose operators have fewer threads than there are cores for them.
 
-It is told and not counted: who sets one thread may mean it (a measurement, a neighbour that comes later), and nothing
-in a recording tells that from an oversight.
+It is a note without a gain: one thread may be intended (a measurement, a neighbour that comes later), and nothing in a
+recording separates that from an oversight.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from whystall.diagnosis.where import code_of
 CAUSE: Final = cause_beside(__name__)
 _LEAST_FREE: Final = CAUSE.threshold("least_free")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
-# Beyond so many times the threads nobody knows what more of them bring.
+# Beyond this many times the threads their effect is unknown.
 _MOST_TIMES: Final = 4
 
 

@@ -32,7 +32,7 @@ CAUSE: Final = cause_beside(__name__)
 _BY_HAND: Final = re.compile(r"\bgc\.collect\(")
 # Looks need Python's lock, which a collection keeps: they find few of them.
 _MOSTLY_BY_HAND: Final = 0.25
-# What calls it in a recording: Python's own collections are events without such a frame.
+# Frames that call it in a recording: Python's own collections are events without such a frame.
 _CALLED: Final = re.compile(r"<built-in (function|method) collect\b|^gc\.py\(\d+\): collect")
 _LEFT_OUT: Final = Remedy(
     text="Leave gc.collect() out of the loop, or call it seldom (every some hundred steps): Python collects by itself "
@@ -101,7 +101,7 @@ def in_slow_steps(case: Case) -> Iterator[Sampled]:
 
 
 def in_silence(case: Case) -> Iterator[Replayed]:
-    """Long Python that nothing names in a trace, in a run of which Python itself says that it collects for as long."""
+    """Long Python that nothing names in a trace, in a run whose collections take that long by Python's own counters."""
     for silent in silent_episodes(case):
         if silent.collects.any():
             begin, end = silent.begin[silent.collects], silent.end[silent.collects]

@@ -34,7 +34,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         off = off_core(run, _waits)
         if off < LEAST_OFF_CORE or run.thread_cores < _LEAST_BESIDE:
             continue
-        # Who holds the lock runs meanwhile. Where it runs less than that, others that take cores are the nearer cause.
+        # The thread that holds the lock runs meanwhile. If it runs less than that, other programs that take cores are
+        # the nearer cause.
         if run.thread_cores < off and (run.other_cores or 0.0) >= _OTHERS:
             continue
         yield from_samples(

@@ -31,7 +31,7 @@ _LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Each device whose usual kernel is short: by itself, or against what the host takes for each."""
+    """Each device whose usual kernel is short: absolutely, or relative to the host's time for each."""
     blind = lacks_a_stage(case)
     graphs: _Graphs | None = None
     for rank in case.ranks:
@@ -51,7 +51,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 class _Graphs:
-    """What launches at once change, whichever rank makes them: between device events, and before these."""
+    """The effect of launching at once, on any launching rank: gaps between device events, and delays before them."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -61,7 +61,7 @@ class _Graphs:
 
 
 def _within_a_graph(case: Case) -> Mask:
-    """The device's nodes that one call launched after others: from a graph already, and whatever lies between stays.
+    """The device's nodes that one call launched after others: they are in a graph already, and their gaps stay.
 
     A profiler that follows each kernel of a graph makes some of these gaps itself.
     """
@@ -107,16 +107,16 @@ def _as_one_graph(
 
 
 def _launch_calls(case: Case, rank: RankCase, work: Mask) -> tuple[int, bool]:
-    """The median length of a call that launches, and whether these are slow, and most of what the host does."""
+    """The median length of a call that launches, and whether these are slow, and most of the host's work."""
     calls = case.in_window(case.host_state(rank, HostState.LAUNCH))
     launch = rank.host_named(lambda name: is_call(name, "launch"), ("runtime_calls",))
-    launching = calls & case.nodes(rank, host=launch)  # others, such as records of events, are short whatever happens
+    launching = calls & case.nodes(rank, host=launch)  # others, such as records of events, are always short
     median = int(np.median(case.replayed.duration[launching])) if launching.any() else 0
     return median, median >= _SLOW_CALL_NS and case.time_of(calls) * 2 >= case.time_of(work)
 
 
 def _no_latency(case: Case) -> NDArray[np.int64]:
-    """The delays of nodes without what the device itself adds between two events."""
+    """The delays of nodes without the device's own latency between two events."""
     graph = case.replayed
     small = (graph.kind == NodeKind.DEVICE) & (graph.delay <= LATENCY_NS)
     return np.where(small, np.minimum(graph.delay, 0), graph.delay)

@@ -18,14 +18,14 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST: Final = 0.05
 _INITIALISES: Final = re.compile(r"^torch\.nn\.init:|^transformers\.\S*:_?(init|initialize)_weights?$")
 _CONSTRUCTS: Final = re.compile(r"^torch\.nn\.modules\.\S+:(__init__|_?reset_parameters)$")
-_IN_PLACE: Final = re.compile(r"\w_\s*\(")  # a call of a function that changes its argument, as torch names them
-# What fills a model that was made, or is made with it.
+_IN_PLACE: Final = re.compile(r"\w_\s*\(")  # a call of a function that changes its argument, by torch's convention
+# Functions that fill a new model, or are made with it.
 _FILLS: Final = re.compile(
     r"^torch\.(serialization|_utils):|^torch\.nn\.modules\.module:\w*(load_state_dict|load|_apply|eval|train)$|^copy:"
 )
-# Of the rest so much goes away, too, as expected and at most: new weights come from memory, those that stay from
-# caches, and operators lay them out anew. Of a transformer and a stack of linear layers that were made for each call
-# 0.17 of the forward pass went away, of a convolutional network nothing.
+# This share of the rest goes away, too, as expected and at most: new weights come from memory, kept ones from caches,
+# and operators lay new ones out again. For a transformer and a stack of linear layers that were made for each call 0.17
+# of the forward pass went away, for a convolutional network nothing.
 _OF_THE_REST: Final = (0.05, 0.2)
 
 

@@ -67,7 +67,7 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
 
 
 def pinned_bytes_per_s(rank: RankCase) -> float:
-    """What copies from pinned memory reach on a rank's machine."""
+    """Rate of copies from pinned memory on a rank's machine, in bytes per second."""
     majors = [device.compute_capability[0] for device in rank.trace.metadata.devices if device.compute_capability]
     major = max(min(majors, default=0), 0)  # a damaged trace may say less
     return next(rate for least, rate in _PINNED_BYTES_PER_S if major >= least)

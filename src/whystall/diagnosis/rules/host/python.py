@@ -55,14 +55,14 @@ from whystall.trace.steps import is_of_an_engine
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
-# What is known of it is only that the host does it now and then.
+# The only known fact is that the host does it occasionally.
 _UNNAMED: Final = Remedy(
     text="Record Python stacks (with_stack=True, or whystall run) to see what it is. Do it less often, in a thread or "
     "process beside the steps, or where the device has work queued.",
     patch=None,
     risk=None,
 )
-# What torch does in Python for whoever reads a file of tensors, copies a model, or collects its state, in a step.
+# torch's own Python for reading a file of tensors, copying a model, or collecting its state, in a step.
 _OF_FILES_AND_COPIES: Final = re.compile(
     r"^torch\.(serialization|_weights_only_unpickler|storage):|:(__deepcopy__|_rebuild_\w+)$"
     r"|^torch\.nn\.modules\.module:(\w*state_dict|_?named_\w+|load)$"
@@ -84,7 +84,7 @@ _IDLE_STEPS: Final = CAUSE.threshold("idle_steps")
 _FOLLOWED_NS: Final = int(CAUSE.threshold("followed_ns"))
 _MOSTLY_FOLLOWED: Final = CAUSE.threshold("mostly_followed")
 _FEWEST_FOLLOWED: Final = int(CAUSE.threshold("fewest_followed"))
-# What following costs varies from call to call by so much; the shortest calls do least of their own.
+# The cost of following varies from call to call by this factor; the shortest calls do least of their own.
 _ALIKE: Final = 1.5
 _SHORTEST: Final = 0.1
 
@@ -114,8 +114,7 @@ def _at_work(case: Case, rank: RankCase, nodes: Mask) -> Mask:
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
     """The same in the steps of a job without an accelerator, outside the optimizer, which has a cause of its own.
 
-    Samples of the whole run go before it. Where a trace shows no operators in the steps, nobody knows what lies
-    between.
+    Samples of the whole run outweigh it. If a trace shows no operators in the steps, the time between them is unknown.
     """
     for rank in case.ranks:
         computing = case.in_window(case.host_state(rank, HostState.DISPATCH))
@@ -133,7 +132,7 @@ def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
 def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     per_step = case.time_of(nodes)
     collected = collected_ns(case, rank)
-    # Python itself says of a watched run how long it collects.
+    # Python's own counters give a watched run's collection time.
     known = rank.analysis.signals.get("python_stacks") or (collected is not None and collected < _SELDOM * per_step)
     work = python_work(case, rank, nodes)
     beneath = () if work is None else (evidence.text("the costliest function in it", _told(work)),)
@@ -172,10 +171,10 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
 
 
 def _followed_ns(case: Case, rank: RankCase, nodes: Mask) -> int:
-    """The time in a step that calls of Python take which the profiler followed, and which all take as long; or 0.
+    """Time per step of Python calls that the profiler followed, if all take about the same time; else 0.
 
-    Following a call costs the profiler about as much whatever the call does, and the trace shows it as the caller's
-    time. Nobody knows how much of a stretch of short calls that is; calls that do work of their own differ.
+    Following any call costs the profiler about the same, and the trace shows it as the caller's time. The share of that
+    cost in a stretch of short calls is unknown; calls with work of their own differ.
     """
     first, last = rank.offsets["python_functions"]
     event = case.replayed.event[case.in_window(nodes)]
@@ -194,14 +193,14 @@ def _told(work: PythonWork) -> str:
 
 
 def _episodic(case: Case, rank: RankCase) -> Mask:
-    """What lies in annotations or calls that other rules speak of: checkpoints, logging, evaluation."""
+    """Python in annotations or calls that other rules cover: checkpoints, logging, evaluation."""
     return case.host_within(rank, *named_times(rank, "checkpoint", "evaluation", "logging"))
 
 
 def without_a_name(case: Case) -> Iterator[Replayed]:
-    """Long Python in a minority of the steps that nothing names: a collection as well as logging.
+    """Long unnamed Python in a minority of the steps: a garbage collection, or logging.
 
-    Stacks, where there are any, tell the lines.
+    Recorded stacks, if any, give the lines.
     """
     for silent in silent_episodes(case):
         rank, others = silent.rank, ~silent.saves & ~silent.collects
@@ -269,15 +268,15 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 
 
 def _remedy_of(lines: list[SampledLine]) -> Remedy | None:
-    """What to do about most of it, where the functions or lines that were found say what it is."""
+    """The remedy for most of it, where the functions or lines show its kind."""
     kind = kind_of_python(lines)
     return None if kind is None else CAUSE.remedies[kind]
 
 
 def _is_spread(lines: list[SampledLine], places: list[SampledLine]) -> bool:
-    """Whether no line and no function holds most of it: a little in each line of a loop is the language's own price.
+    """Whether no line and no function holds most of it: a little in each line of a loop is the language's own cost.
 
-    Of a line that mostly computes, a call of a library's that runs the whole step, the functions within count.
+    For a line that mostly computes, a library call that runs the whole step, the functions inside count.
     """
     by_line: defaultdict[tuple[str, int | str], float] = defaultdict(float)
     by_function: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -297,7 +296,7 @@ def _is_spread(lines: list[SampledLine], places: list[SampledLine]) -> bool:
 
 
 def _in_parts_alone(case: Case, run: RunSummary) -> list[SampledLine]:
-    """What of the user's a rank does within the parts of a step and no other does there, a hook for instance."""
+    """The user's work of a rank within the parts of a step that no other rank does there, a hook for instance."""
     rank, lines = lines_of_one_rank(case) or (None, [])
     return [line for line in lines if rank == run.rank and line.part in _PARTS and not _is_library(line)]
 
@@ -316,7 +315,7 @@ def _runs_in_a_part(line: SampledLine) -> bool:
 
 
 def _calls_model_for_one(case: Case, run: RunSummary, lines: list[SampledLine]) -> bool:
-    """Whether most of the time is at a line that calls the model, and the model is given one sample at a time."""
+    """Whether most of the time is at a line that calls the model with one sample at a time."""
     if not any(is_given_one_sample(rank) for rank in case.ranks if rank.rank == run.rank):
         return False
     by_line: defaultdict[tuple[str, int], float] = defaultdict(float)
@@ -329,7 +328,7 @@ def _calls_model_for_one(case: Case, run: RunSummary, lines: list[SampledLine]) 
 def _is_in_another_library(line: SampledLine) -> bool:
     """Whether the innermost function at a line of the forward or backward pass belongs to another library than torch.
 
-    Only a recording tells whether that function computes itself or calls torch's operators.
+    Only a recording shows whether that function computes itself or calls torch's operators.
     """
     away = line.leaf not in {CALLED, BEFORE} and not is_torchs(line.leaf) and not _runs_in_a_part(line)
     return away and line.part in ("forward", "backward") and not is_logging(line)
@@ -357,8 +356,8 @@ def _recorded_python(case: Case, run: RunSummary, called: list[SampledLine], *, 
     """The part of a step in which a recording of the rank shows Python for long at such lines, and no operator.
 
     A line in a call without the interpreter's lock may be in an operator of torch's, which is no Python; the pauses
-    between operators, which a profiler makes longer, are none of its own either. What recorded steps are longer than
-    others is shared out among the pauses, so that many short ones are nothing and a long one is.
+    between operators, which a profiler lengthens, are not its own either. The lengthening of recorded steps is spread
+    over the pauses, so that many short ones count for nothing and a long one counts.
     """
     for rank in case.ranks:
         if rank.rank == run.rank and case.graph is not None:
@@ -375,10 +374,10 @@ def _recorded_python(case: Case, run: RunSummary, called: list[SampledLine], *, 
 
 
 def _share_at(case: Case, rank: RankCase, long: Mask, lines: list[SampledLine], unseen: int) -> float:
-    """The share of what was found in recorded stretches of Python that is at some lines, in no function of torch's.
+    """The share of samples in recorded stretches of Python that lie at some lines, outside of torch's functions.
 
-    ``unseen`` more looks are assumed there: where hardly anything was found, nobody knows better. None is assumed for
-    a model's lines, which mostly call operators.
+    ``unseen`` more samples are assumed there: with few samples the share is unknown. None is assumed for a model's
+    lines, which mostly call operators.
     """
     looks = looks_in(case, rank, case.in_window(long))
     count = sum(seen for _, seen in looks)

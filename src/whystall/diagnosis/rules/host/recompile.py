@@ -27,9 +27,9 @@ from whystall.run_folder.description import CompileLimit
 CAUSE: Final = cause_beside(__name__)
 _MANY_VERSIONS: Final = CAUSE.threshold("many_versions")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
-# What torch writes before a reason: the number of the function and its version.
+# torch's prefix of a reason: the number of the function and its version.
 _NUMBER: Final = re.compile(r"^\d+/\d+: ")
-# What it writes behind one: the line of code as a comment, and hints.
+# torch's suffix of a reason: the line of code as a comment, and hints.
 _AFTERWARDS: Final = re.compile(r"\s+#|\s\(HINT")
 # Where the time of torch.jit.trace, script and freeze goes, and of the compiler.
 _TRACER: Final = re.compile(r"^torch\.(jit\b|_jit_internal|_sources|testing\b|fx\b|export\b)")
@@ -43,7 +43,7 @@ _TRACED: Final = Remedy(
     patch="traced = torch.jit.trace(model, example)  # once, before the loop",
     risk="A trace holds for the branches and sizes of its example.",
 )
-# torch/_inductor/cudagraph_trees.py, and what it marks with dynamo_timed.
+# torch/_inductor/cudagraph_trees.py, and its marks by dynamo_timed.
 _GRAPH: Final = re.compile(r"CUDAGraphNode|cudagraph_trees")
 _RECORDED: Final = "CUDA graphs are recorded again"
 _FEWER_SIZES: Final = Remedy(
@@ -62,7 +62,7 @@ _ONE_VERSION: Final = Remedy(
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """What torch marks while it compiles: its own annotations, and the function in its Python stacks."""
+    """Marks of torch's compiler while it runs: its own annotations, and the function in its Python stacks."""
     for found in named_episodes(case, CAUSE.id, "compilation"):
         graphs = any(_GRAPH.search(event.name) for one in found.evidence for event in one.events)
         yield replace(found, detail=_RECORDED, remedy=_FEWER_SIZES) if graphs else found
@@ -73,7 +73,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     for run in measured_runs(case):
         lines = lines_where(run, lambda line: line.part == "compile")
         share = share_of(lines)
-        # What was given up was compiled before; what it costs since then is another thing.
+        # A function that was given up was compiled before; its cost since then is a separate cause.
         if share >= LEAST_SEEN and not case.facts.given_up.get(run.rank):
             found = from_stack_samples(CAUSE.id, run, lines, share, "the compiler of models", ("host.python",))
             traced = share_of([line for line in lines if _TRACER.match(line.leaf)])

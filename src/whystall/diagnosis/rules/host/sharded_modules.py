@@ -22,7 +22,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
-# How FSDP2 marks what it does for a module: "FSDP::pre_forward (layers.0.attention)".
+# FSDP2's marks of its work for a module: "FSDP::pre_forward (layers.0.attention)".
 _HOOK: Final = re.compile(r"^FSDP::(?P<kind>\w+) \((?P<module>[^)]+)\)$")
 _SMALL_MODULES: Final = CAUSE.threshold("small_modules")
 _BLOCK: Final = re.compile(r"^(.*?\.)?\d+(?=\.|$)")
@@ -30,7 +30,7 @@ _BLOCK: Final = re.compile(r"^(.*?\.)?\d+(?=\.|$)")
 
 @dataclass(frozen=True, slots=True)
 class _Hooks:
-    """The outermost marks, by when they begin, and what share of each is spared where blocks are sharded."""
+    """The outermost marks, by their begin, and the share of each that is saved where blocks are sharded."""
 
     marks: pl.DataFrame
     spared: NDArray[np.float64]
@@ -40,7 +40,7 @@ class _Hooks:
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Blocks of which several modules have hooks of their own, on all ranks: they meet in what hooks gather."""
+    """Blocks several of whose modules have hooks of their own, on all ranks: they meet in the hooks' gathers."""
     found = {rank.rank: hooks for rank in case.ranks if (hooks := _hooks(rank)) is not None}
     if found:
         yield _by_blocks(case, found)
@@ -80,7 +80,7 @@ def _hooks(rank: RankCase) -> _Hooks | None:
 
 
 def _merged(modules: list[str]) -> dict[str, list[str]]:
-    """The blocks of which several modules are sharded, with these."""
+    """The blocks with several sharded modules, and these."""
     block = {module: match[0] for module in modules if (match := _BLOCK.match(module))}
     several = {name for name, count in Counter(block.values()).items() if count > 1}
     return {name: [module for module in block if block[module] == name] for name in sorted(several)}
@@ -123,7 +123,7 @@ def _by_blocks(case: Case, found: dict[int, _Hooks]) -> Replayed:
 
 
 def _shared(case: Case, hooks: Mask, left: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same with what ranks share of a gather: as much is left of it as on the rank that spares least."""
+    """The same for a gather that ranks share: the remaining share is that of the rank that saves least."""
     met = np.flatnonzero(hooks & (case.transfer_of >= 0))
     transfers = case.transfer_of[met]
     out = left.copy()

@@ -1,4 +1,4 @@
-"""A job without an accelerator that spends its time in calling operators, not in what they compute."""
+"""A job without an accelerator that spends its time in calling operators, not in their work."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ _FUNCTION_NS: Final = CAUSE.threshold("function_ns")
 _ONE_CALL_NS: Final = CAUSE.threshold("one_call_ns")
 _FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
 _BYTES_PER_S: Final = CAUSE.threshold("bytes_per_s")
-# A remedy leaves so much of what calling costs: at least, as expected, at most.
+# Share of the calls' cost that a remedy leaves: at least, as expected, at most.
 _LEFT: Final = (0.0, 0.3, 0.6)
-# The same of tables' calls, and of what there is for each of them.
+# The same for tables' calls, and for the other operators of each table.
 _LEFT_OF_TABLES: Final = ((0.0, 0.0), (0.2, 0.1), (0.5, 0.5))
 _OF_EACH: Final = 4
 # A batch is moved and reshaped where an item was not.
 _LEFT_OF_BATCH: Final = 0.1
-# The rates are those of a usual core: one may be so many times as fast, or as slow.
+# The rates are those of a usual core: a core may be this many times faster, or slower.
 _FASTER: Final = 3.0
-# What threads are woken for however little it is.
+# Operators that wake threads even for little work.
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 # Functions of single elements that torch cuts into small parts for its threads, since each takes a while.
 _FUNCTIONS: Final = re.compile(r"^aten::(gelu|silu|mish|softplus|elu|sigmoid|tanh|exp|log|erf|sin|cos)(_backward)?_?$")
 _BYTES: Final = 4
-# What the second level of a core's caches holds, on most of today's.
+# Size of a core's second-level cache, on most of today's.
 _CACHED_BYTES: Final = 1 << 20
 # A module of torch that one of the user's calls.
 _MODULES: Final = "torch.nn.modules."
@@ -122,7 +122,7 @@ def in_trace_item_by_item(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_single_samples(case: Case) -> Iterator[Replayed]:
-    """A model that answers one sample after another: what calling costs is paid once for a batch.
+    """A model that answers one sample after another: a batch pays the cost of calling once.
 
     That is Python between operators, and small operators beyond their arithmetic. The arithmetic stays.
     """
@@ -187,7 +187,7 @@ def in_trace_of_renormed(case: Case) -> Iterator[Replayed]:
 
 
 def _left_of(found: Tables, calls: Mask, updates: Mask, of_calls: float, of_updates: float) -> NDArray[np.float64]:
-    """Per node what is left of it, where one table takes at least what one of them did."""
+    """Remaining share of each node, where one table takes at least the time of one of them."""
     one = 1 / found.count
     left = np.where(calls, max(of_calls, one), 1.0)
     return np.where(updates, 1 - found.share * (1 - max(of_updates, one)), left)
@@ -306,8 +306,8 @@ def _in_one_call(rank: RankCase) -> Mask:
 def _in_loops(rank: RankCase, small: Mask) -> tuple[Mask, Times, Times]:
     """Small operators of loops over single elements, and begin and end of these loops.
 
-    A loop is small operators in a row, with none that is large between them, among which the same call comes again and
-    again: layers and micro-batches repeat as well, with large ones between.
+    A loop is a run of small operators, without large ones in between, in which the same call repeats: layers and
+    micro-batches repeat as well, with large ones between.
     """
     table = rank.trace.operators
     at, thread = table["ts_ns"].to_numpy(), table["thread"].to_numpy()
@@ -356,9 +356,9 @@ def _nodes(case: Case, rank: RankCase, small: Mask) -> Mask:
 
 
 def _needed_ns(rank: RankCase, chosen: Mask, slower: float) -> float:
-    """What the arithmetic of operators takes on a core that is so many times slower than a usual one.
+    """The time of operators' arithmetic on a core that is ``slower`` times slower than a usual one.
 
-    No more of each than it took itself beyond what calling one takes here, as those show that compute nothing (views).
+    For each at most its own time beyond the cost of a call here, which operators without work (views) show.
     """
     needed = _each_needs_ns(rank, slower)[chosen]
     own = rank.trace.operators["self_ns"].to_numpy()[chosen]

@@ -37,9 +37,9 @@ _READS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Waits on each rank, and what the step is worth when the host runs ahead."""
+    """Waits on each rank, and the step's length when the host runs ahead."""
     graph = case.replayed
-    # How far the host could run ahead is for all stages to say.
+    # All stages together determine how far the host could run ahead.
     blind = lacks_a_stage(case)
     for rank in case.ranks:
         waits = (graph.edge_kind == EdgeKind.SYNC) & (graph.rank[graph.target] == rank.rank)
@@ -90,7 +90,7 @@ def _asked_to_wait(rank: RankCase) -> Mask:
 
 
 def _without_reads(case: Case, rank: RankCase, calls: Mask) -> NDArray[np.int64]:
-    """The durations without what reads single values: the remedy keeps them on the device: no call, no copy."""
+    """The durations without reads of single values: the remedy keeps them on the device: no call, no copy."""
     names = rank.trace.operators["name"].cast(str)
     reads = operators_with(rank, calls)
     reads = reads[names[reads].is_in(list(_READS)).to_numpy()]

@@ -31,7 +31,7 @@ _WORDS: Final = {
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
-    """The time in which looks found Python running, in any part of a step, and what the tool makes of it."""
+    """The time in which samples found Python running, in any part of a step, and the tool's share of it."""
     tools = case.facts.python_tools
     least, expected, most = saved_of_python(tools)
     for run in measured_runs(case) if tools else ():

@@ -45,7 +45,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def at_the_start(case: Case) -> Iterator[Standing]:
-    """What happens once; where it is most of a recording, nothing that recurs is concluded from it.
+    """One-time work; where it is most of a recording, recurring costs are not concluded from it.
 
     It may lie before the steps that are replayed: then it is only reported.
     """

@@ -38,7 +38,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _before_next_launch(case: Case, rank: RankCase, copies: Mask) -> Mask:
-    """The host's nodes between copies, with the waits for them, and what is launched next."""
+    """The host's nodes between copies, with the waits for them, and the next launch."""
     calls = rank.launches_of(copies)
     _, end, _ = rank.intervals(calls | waits_beside(rank, calls))
     launches = np.sort(rank.launch_time[rank.launch_time >= 0])

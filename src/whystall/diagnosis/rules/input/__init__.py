@@ -1,1 +1,1 @@
-"""Causes of the family ``input``: the loader, its workers, and what they do."""
+"""Causes of the family ``input``: the loader, its workers, and their work."""

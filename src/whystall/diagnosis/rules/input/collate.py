@@ -1,4 +1,4 @@
-"""Batches that the training thread puts together itself: what workers have made, and rows of tensors one by one."""
+"""Batches that the training thread puts together itself: from workers' samples, and from rows of tensors one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEFT_OF_ROWS: Final = CAUSE.threshold("left_of_rows")
 # The rows of a TensorDataset are taken in a generator within its __getitem__.
 _TAKES_ROWS: Final = re.compile(r"^torch\.utils\.data\.dataset:(<genexpr>|__getitem__)$")
 _OF_TORCH: Final = "torch.utils.data."
-# Python in between is found at the line that asked for the batch.
+# Python in between is found at the line that requested the batch.
 _LEAST_TAKING: Final = 0.02
 _MOSTLY: Final = 0.8
 _ONE_INDEX: Final = Remedy(
@@ -67,8 +67,8 @@ def _handed_over(waits: InputWaits) -> Sampled:
 def row_by_row(case: Case) -> Iterator[Sampled]:
     """Stack samples that found the training thread taking rows out of tensors, one at a time, and stacking them.
 
-    That is a TensorDataset without workers. Of a dataset of the user's, whose functions are found, it is not known
-    whether it could give several rows at a time.
+    That is a TensorDataset without workers. For the user's own dataset, whose functions are found, it is unknown
+    whether it could return several rows at a time.
     """
     for waits in input_waits(case):
         lines = lines_where(waits.run, lambda line: line.part == "input")

@@ -1,4 +1,4 @@
-"""Workers that compute so much that no core is left: for them, or for training."""
+"""Workers that leave no free core: for themselves, or for training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 
 
 def _takes_cores(case: Case, waits: InputWaits) -> bool:
-    """Whether batches come in time at the price of training: it stands in line for a core that nobody else uses."""
+    """Whether batches come in time at the cost of training: it waits for a core that no other program uses."""
     cores, threads, run = case.facts.cores, case.facts.threads, waits.run
     if cores is None or threads is None or run.queued_share is None or case.facts.processes * threads > cores:
         return False

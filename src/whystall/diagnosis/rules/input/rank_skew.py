@@ -35,7 +35,7 @@ _SURE, _AT_MOST = 0.6, 1.2
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Ranks whose arithmetic, by recorded shapes, differs within a step as much as the time it takes."""
+    """Ranks whose arithmetic, by recorded shapes, differs within a step by the same share as their time."""
     ranks = [rank for rank in case.ranks if rank.on_device]
     steps = min((len(rank.trace.steps) for rank in ranks), default=0)
     if len(ranks) < 2 or len(ranks) < len(case.ranks) or steps < _LEAST_STEPS or not _data_parallel(case):
@@ -45,28 +45,28 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     if not work.all() or not time.all():
         return
     unequal = float(np.median(work.std(axis=0) / work.mean(axis=0)))
-    # What a rank's steps have in common (its device, its model's share) is no matter of inputs.
+    # A common factor of a rank's steps (its device, its model's share) does not come from inputs.
     follows = _correlation(work / work.mean(axis=0), time / time.mean(axis=0))
-    # The same rank in nearly all steps is a straggler, which says more: what is in its data or its device.
+    # The same rank in nearly all steps is a straggler, a more specific cause: its data or its device.
     most = np.bincount(work.argmax(axis=0)).max() / work.shape[1]
     if unequal >= _UNEQUAL and follows >= _ALIKE and most < _ALWAYS:
         yield _balanced(case, ranks, unequal, follows)
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
-    """The same of a watched job on CPUs: by how long each rank's thread is on a core in the same steps.
+    """The same for a watched job on CPUs: by each rank's time on a core in the same steps.
 
-    That is of the whole run; what was recorded has to show that they are given inputs of other sizes.
+    That is over the whole run; the recording has to show inputs of different sizes.
     """
     runs = measured_runs(case)
     uneven = next((run.uneven for run in runs), None)
     if len(runs) < 2 or uneven is None or case.graph is None or not _data_parallel(case):
         return
     if not all(_meets_in_each_step(case, rank) for rank in case.ranks):
-        return  # as weights that are averaged now and then: what steps differ in evens out until then
+        return  # as weights that are averaged occasionally: the steps' differences even out until then
     slowest = max(runs, key=lambda run: (run.mean_ns, -run.rank))
     above = uneven.above_ns - uneven.of_one_rank_ns
-    # Of a few steps it is something that is done now and then, of one rank a straggler.
+    # In a few steps it is occasional work, on one rank a straggler.
     if uneven.of_one_rank_ns > _OF_ONE_RANK * uneven.above_ns or uneven.usual_ns < _USUAL * uneven.above_ns:
         return
     if uneven.apart_ns > _APART * uneven.above_ns:
@@ -74,7 +74,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     works = float(np.mean([run.on_cpu_share for run in runs]))
     most, unequal = _unequal_arithmetic(case)
     saved = min(above / max(slowest.mean_ns, 1.0), 1 - works)
-    # What inputs do not explain is something else that ranks do in turn.
+    # A difference that inputs do not explain is other work that ranks do in turn.
     if saved < _LEAST_SAVED or unequal < _UNEQUAL or most * works < _EXPLAINED * saved:
         return
     yield from_samples(
@@ -104,9 +104,9 @@ def _meets_in_each_step(case: Case, rank: RankCase) -> bool:
 
 
 def _unequal_arithmetic(case: Case) -> tuple[float, float]:
-    """What the rank with most arithmetic in a recorded step has above the mean, of that; and the standard deviation.
+    """The busiest rank's excess arithmetic in a recorded step, and the ranks' standard deviation, over the mean.
 
-    Both of the usual step; nothing where products of the same sizes are made on all ranks, however many.
+    Both for the usual step; 0 where all ranks have products of the same sizes, in any number.
     """
     per_rank, sizes = [], []
     steps = min(len(rank.trace.steps) for rank in case.ranks) - 1  # the last one goes on after its end
@@ -132,7 +132,7 @@ def _data_parallel(case: Case) -> bool:
 
 
 def _per_step(rank: RankCase, amounts: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-    """What the compute kernels of each step have together."""
+    """The sum of an amount over the compute kernels of each step."""
     step = rows_of(rank.trace.device_events["step"])
     chosen = (step >= 0) & (rank.workings.classified.class_of == COMPUTE)
     return np.bincount(step[chosen], weights=amounts[chosen], minlength=steps)[:steps].astype(np.float64)

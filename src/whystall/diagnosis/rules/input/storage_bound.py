@@ -15,7 +15,7 @@ CAUSE: Final = cause_beside(__name__)
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
-    """Waits for workers that hardly use a core, although there are as many as cores."""
+    """Waits for workers that hardly use a core, although each has one."""
     yield from starved(case, "input.storage-bound")
 
 

@@ -45,10 +45,10 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
-# A worker takes so many times as long for a batch, which it puts into memory that is shared: as expected, and at most.
+# A worker takes this many times as long for a batch, which it puts into shared memory: as expected, and at most.
 _IN_A_WORKER: Final = (1.1, 1.25)
-# What goes away of a batch most of which is made by something that is dear, at least and as expected: files
-# may be needed whole, and pictures be changed at random.
+# The avoidable share of a batch made mostly by one costly operation, at least and as expected: files may be needed
+# whole, and pictures be changed at random.
 _CHEAPER: Final = {
     "loaded": (0.1, 0.6),
     "converted": (0.3, 0.7),
@@ -60,14 +60,14 @@ _CHEAPER: Final = {
     "by_line": (0.1, 0.5),
     "costly": (0.05, 0.3),
 }
-# Where the loader itself is found: it asks for rows one by one, and stacks them.
+# Functions of the loader itself: it reads rows one by one, and stacks them.
 _HANDLES_ROWS: Final = re.compile(r"^torch\.utils\.data\.(_utils\.(fetch|collate)|dataloader):")
-# A loader that takes more of the steps is dear, whatever its batches are made of; a line more than half of it.
+# A loader with a larger share of the steps is costly, with any batches; a line with more than half of it.
 _MOSTLY_MADE: Final = 0.4
 _MOST_OF_IT: Final = 0.5
 _NEARLY_ALL: Final = 0.75
 _ALL_IN_A_LINE: Final = 0.2
-"""So much of the steps, where nearly all of it is in one line."""
+"""Minimum share of the steps, where nearly all of it is in one line."""
 _SURE_OF_BEGINNING: Final = 0.7
 # Two jobs that shuffled 200 000 indices for each batch lost a third and more of their other time, too.
 _COLD_CACHES: Final = (0.15, 0.2)
@@ -85,7 +85,7 @@ def _with_workers_meanwhile(case: Case, rank: RankCase, own: Mask) -> Replayed:
     begin, end, _ = rank.intervals(own)
     nodes = waiting_nodes(case, rank, begin, end)
     per_step = case.time_of(nodes)
-    # Workers make batches while the step computes: what they cannot make in a step is still waited for.
+    # Workers make batches while the step computes: the step still waits for the rest.
     meanwhile = max(case.step_ns - per_step, 1)
     wanted = (
         keeping_up(per_step, meanwhile) if case.facts.cores else min(keeping_up(per_step, meanwhile), DEFAULT_CORES)
@@ -119,7 +119,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         elif waits.made > 0:
             wanted, waiting = keeping_up(waits.made, 1 - waits.made), _computing(waits.run, waits.made) <= WAITS
             most = beside_training(case, wanted, waiting=waiting)
-            # On full cores workers take some from training, whose operators take longer then: as many as save most.
+            # On full cores workers take some from training, whose operators take longer then: the number that saves
+            # most wins.
             tried = [
                 _Trial.of(case, waits, count, waiting=waiting) for count in range(most if waiting else 1, most + 1)
             ]
@@ -140,7 +141,7 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
     known = CAUSE.remedies.get(kind or "")
     low, saved, remedy = min(best.saved * 0.85, best.low), best.saved, workers
     first = _in_one_line(waits)
-    # Whatever it is, it is most of the step, or one line of what makes samples is nearly all of it.
+    # Its kind is unknown, but it is most of the step, or nearly all of it is one line that makes samples.
     if known is None and waits.made >= (_ALL_IN_A_LINE if first > _NEARLY_ALL else _MOSTLY_MADE):
         kind = "by_line" if first > _MOST_OF_IT else "costly"
         known = CAUSE.remedies[kind] if waits.made * _CHEAPER[kind][1] > saved else None
@@ -170,13 +171,13 @@ def _made_elsewhere(waits: InputWaits, best: _Trial, workers: Remedy) -> Sampled
 
 
 def _one_function(lines: list[SampledLine]) -> str | None:
-    """A function outside of torch in which more than half of the time at some lines goes."""
+    """A function outside of torch that takes more than half of the time at some lines."""
     name, share = next(iter(functions_by_share(lines)), ("", 0.0))
     return name if share > _MOST_OF_IT and not is_torchs(name) else None
 
 
 def _in_one_line(waits: InputWaits) -> float:
-    """The share of the input's time in its first line; 0 where that is a line of the loop, found as much elsewhere."""
+    """The share of the input's time in its first line; 0 for a line of the loop, found elsewhere just as often."""
     first = next((one for one in waits.code.lines if one.line is not None), None)
     if first is None or first.share is None:
         return 0.0
@@ -186,12 +187,12 @@ def _in_one_line(waits: InputWaits) -> float:
 
 
 def _kept_iterator(case: Case, waits: InputWaits) -> Sampled:
-    """A loader that is begun for each batch: what beginning it takes, at most all that batches take."""
+    """A loader that is begun for each batch: the cost of its begin, at most the whole cost of batches."""
     run = waits.run
     begins = lines_where(run, lambda line: line.part == "input" and bool(BEGINS_LOADER.search(line.leaf)))
     freed = between_fetches(case, run)
     share, most = share_of(begins) + share_of(freed), waits.made + share_of(freed)
-    # The indices of a whole epoch push what the step needs out of the caches.
+    # The indices of a whole epoch evict the step's data from the caches.
     usual, most = (taken + (1 - taken) * more for taken, more in zip((share, most), _COLD_CACHES, strict=True))
     return from_samples(
         CAUSE.id,
@@ -210,7 +211,7 @@ def _kept_iterator(case: Case, waits: InputWaits) -> Sampled:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """So many workers, the threads that are left to training where they take some, and the share saved."""
+    """A number of workers, the threads that are left to training where they take some, and the share saved."""
 
     workers: int
     threads: int | None
@@ -219,7 +220,7 @@ class _Trial:
 
     @classmethod
     def of(cls, case: Case, waits: InputWaits, workers: int, *, waiting: bool) -> Self:
-        """What the workers save as expected, and at the least."""
+        """The saving of the workers as expected, and at the least."""
         threads = None if waiting else left_for_training(case, workers)
         most, slower = slowed_by(case, waits.run, threads)
         usual, longest = _IN_A_WORKER
@@ -228,7 +229,7 @@ class _Trial:
 
 
 def _computing(run: RunSummary, share: float) -> float:
-    """What of its time the input is on a core."""
+    """The share of its time that the input is on a core."""
     return min(max((run.on_cpu_share - (1 - share)) / share, 0.0), 1.0)
 
 
@@ -248,7 +249,7 @@ def _with_workers(
         training += fetching
     else:
         share *= making
-    # Of the input's CPU time, what finds no free core is taken from training.
+    # The input's CPU time that finds no free core is taken from training.
     busy = (training * used + share * computing) / cores + fetching
     return max(1 - max(training, busy, share / workers), 0.0)
 

@@ -27,13 +27,13 @@ from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
 _WORKERS: Final = 8
-# With workers times so many what they share (storage, memory, a lock) may bind instead.
+# With this many times the workers their storage, memory or lock may bind instead.
 _MOST_TIMES: Final = 4
 # A fetch hardly waits if it takes less than this share of the longest; where most do, single ones may be at fault.
 _PROMPT: Final = 0.1
 _MOSTLY_PROMPT: Final = 0.6
 _SELDOM: Final = ("input.heavy-tail", "input.worker-restart")
-# Workers that do not keep up may be too few, or lack cores or data: only samples of them tell.
+# Workers that do not keep up may be too few, or lack cores or data: only samples of them show which.
 _SLOW: Final = ("input.cpu-bound", "input.storage-bound")
 _EITHER: Final = (
     " A trace does not show the reason of the workers' waits: where no core is free for more of them, make samples "
@@ -85,7 +85,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         busy = [run.worker_cpu_share for run in case.runs if run.rank in found.ranks]
         waiting = all(share is not None and share < WAITS for share in busy)
         wait = found.attributed_ns / max(found.step_ns or 0, 1)
-        # So many more workers make batches so much faster, and no faster.
+        # This many more workers make batches faster by the same factor at most.
         most = 1 - _have(case) / _wanted(case, wait, waiting=waiting)
         remedy = _more_workers(case, wait, on_device=False, waiting=waiting)
         floor, expected, ceiling = found.saved
@@ -97,9 +97,9 @@ def _have(case: Case) -> int:
 
 
 def _wanted(case: Case, wait: float, *, waiting: bool) -> int:
-    """As many workers as keep up, as far as there are cores for them; those of the entry where it has none known.
+    """The number of workers that keep up, limited by cores; the entry's number where it is unknown.
 
-    One more there may always be: workers that take all cores are another cause.
+    One more is always allowed: workers that take all cores are another cause.
     """
     have = _have(case)
     wanted = min(keeping_up(have, 1 - wait), _MOST_TIMES * have) if have else _WORKERS

@@ -1,4 +1,4 @@
-"""Workers that are started anew for every epoch."""
+"""Workers that are restarted for every epoch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
-# What helps against new workers helps little against single slow samples, and the other way round: both together do.
+# The remedy for new workers helps little against single slow samples, and vice versa: both together do.
 _EITHER: Final = Remedy(
     text=f"{CAUSE.remedy} If the long fetches do not begin epochs, single samples take long: batches made further "
     "ahead hide these.",
@@ -35,7 +35,7 @@ _EITHER: Final = Remedy(
     risk=CAUSE.risk,
 )
 
-# Of so many loaders with workers, most of which were asked for one epoch, each was made for its own.
+# With this many loaders with workers, mostly for one epoch each, every epoch made its own.
 _MANY_LOADERS: Final = 8
 
 
@@ -91,7 +91,7 @@ def in_slow_steps(case: Case) -> Iterator[Sampled]:
 
 
 def _made_anew(case: Case) -> bool:
-    """Whether loaders are made, asked for an epoch or so, and let go."""
+    """Whether loaders are made, used for an epoch or so, and dropped."""
     loaders = [loader for loader in case.facts.loaders if loader.get("workers")]
     used = sum(int(loader.get("epochs") or 0) > 1 for loader in loaders)
     return len(loaders) >= _MANY_LOADERS and 2 * used < len(loaders)

@@ -1,4 +1,4 @@
-"""A peak that is mostly activations: what of it could be computed again instead of kept."""
+"""A peak that is mostly activations: candidates for recomputation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_trace(case: Case) -> Iterator[Standing]:
 
 
 def _largest(peak: MemoryPeak) -> Iterator[Evidence]:
-    """The module that holds most, and what computing it again would free at most; else the operator."""
+    """The module that holds most, and the most that recomputing it would free; else the operator."""
     sums: dict[str, int] = {}
     for one in peak.holders:
         if one.kind == "activations" and (place := _place(one)) is not None:

@@ -30,14 +30,14 @@ _LEFT_OUT: Final = Remedy(
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Calls that allocate in steps of which most give memory back as well."""
+    """Calls that allocate in steps most of which also free memory."""
     for found in allocation_calls(case, CAUSE.id, frees=True):
         [rank] = [one for one in case.ranks if (one.rank,) == found.ranks]
         yield replace(found, remedy=_LEFT_OUT) if _is_asked_for(case, rank) else found
 
 
 def _is_asked_for(case: Case, rank: RankCase) -> bool:
-    """Whether the program itself asks for most of the frees, as its Python frames show."""
+    """Whether the program itself makes most of the frees, as its Python frames show."""
     begin, end, _ = rank.intervals(rank.host_named(_EMPTIES.search, ("python_functions",)))
     frees = case.nodes(rank, host=rank.host_named(lambda name: is_call(name, "free"), ("runtime_calls",)))
     within = frees & case.host_within(rank, begin, end) if len(begin) else np.zeros(len(frees), np.bool_)

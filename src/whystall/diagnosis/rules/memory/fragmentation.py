@@ -25,7 +25,7 @@ def in_trace(case: Case) -> Iterator[Standing]:
 
 
 def in_samples(case: Case) -> Iterator[Standing]:
-    """By what the allocator said now and then; reasoned from torch's documentation, not yet seen on a device."""
+    """From samples of the allocator; reasoned from torch's documentation, not yet seen on a device."""
     for run in case.runs:
         for one in run.allocators:
             yield from _apart(run.rank, one.peak_allocated_bytes, one.peak_reserved_bytes, "samples")

@@ -25,9 +25,9 @@ _NEW_SIZES: Final = CAUSE.threshold("new_sizes")
 
 
 def in_samples(case: Case) -> Iterator[Standing | Sampled]:
-    """Memory of the process, and what torch has allocated on each device.
+    """Memory of the process, and of torch's allocator on each device.
 
-    Where steps become longer as it rises, work is done on all that is kept: that costs time.
+    If steps become longer as it rises, they work on all that is kept: that costs time.
     """
     for run in case.runs:
         for rise in run.memory_rises:
@@ -44,7 +44,7 @@ def in_samples(case: Case) -> Iterator[Standing | Sampled]:
                 evidence.size("where it began", rise.start_bytes),
             )
             if rise.first_step_ns is not None and rise.mean_step_ns is not None:
-                # Of the steps that all else is told of, which may be others: those of the latest window's pace.
+                # Relative to the run's usual steps, which may be others: those of the latest window's pace.
                 share = 1 - rise.first_step_ns / max(min(rise.mean_step_ns, run.mean_ns), 1)
                 if share >= _LEAST_SHARE:
                     yield _longer(run, rise.first_step_ns, rise.mean_step_ns, share, facts)
@@ -61,9 +61,9 @@ def in_samples(case: Case) -> Iterator[Standing | Sampled]:
 
 
 def _by_new_shapes(case: Case, rise: MemoryRise) -> bool:
-    """Whether a rise may be what libraries keep for each size of a batch (oneDNN's code), until sizes come again.
+    """Whether a rise may be the library's code for each size of a batch (oneDNN's), until sizes repeat.
 
-    By the batches that were looked at: nearly each had a size of its own.
+    The evidence is the examined batches: nearly each had a size of its own.
     """
     seen = case.facts.padding
     if seen is None or not rise.heap or rise.rise_bytes >= _OF_LIBRARIES:
@@ -72,7 +72,7 @@ def _by_new_shapes(case: Case, rise: MemoryRise) -> bool:
 
 
 def _longer(run: RunSummary, first_ns: int, mean_ns: int, share: float, facts: tuple[Evidence, ...]) -> Sampled:
-    """Steps that become longer as memory rises, as if all of them took what the first ones took."""
+    """Steps that become longer as memory rises, against steps of the first ones' length."""
     return from_samples(
         CAUSE.id,
         run,

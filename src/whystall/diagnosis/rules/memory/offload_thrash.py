@@ -23,7 +23,7 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _MANY_COPIES: Final = CAUSE.threshold("many_copies")
 _MOST_STEPS: Final = 0.8
-"""The share of the steps that must copy: what is saved or loaded now and then is no state that is needed."""
+"""The share of the steps that must copy: state that is saved or loaded occasionally is not needed in a step."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -43,7 +43,7 @@ def _steps(rank: RankCase) -> int:
 
 
 def _in_most_steps(rank: RankCase, copies: Mask) -> bool:
-    """Whether most of three steps or more copy as much as matters."""
+    """Whether most of at least three steps copy at least `_LEAST_BYTES`."""
     step = rows_of(rank.trace.device_events["step"])
     size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()
     chosen = copies & (step >= 0)
@@ -80,7 +80,7 @@ def _kept_on_the_device(case: Case, rank: RankCase, to_device: Mask, to_host: Ma
         method="replay: nothing waits for these copies",
         code=code_of(case, nodes),
         ranks=(rank.rank,),
-        # What the host computes with the state (an optimizer on the CPU) stays, and copies that overlap slow others.
+        # The host's work on the state (an optimizer on the CPU) stays, and copies that overlap slow others.
         uncertainty=0.4,
         confidence=0.85 if to_host.any() else 0.75,
         rivals=("host.pageable-copy", "host.sync"),

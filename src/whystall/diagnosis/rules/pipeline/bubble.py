@@ -58,15 +58,15 @@ def in_trace(case: Case) -> Iterator[Sampled]:
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
-    """Stages on CPUs of which one works at a time, since the first waits for the gradients of each micro-batch.
+    """Stages on CPUs that work one at a time, since the first waits for the gradients of each micro-batch.
 
-    With as many on their way as there are stages, a step would be the busiest stage's work, and the passing of one
-    micro-batch through the others; where there is but one micro-batch, that many of it.
+    With one micro-batch in flight for each stage, a step would be the busiest stage's work, and one micro-batch's pass
+    through the others; if a step has only one micro-batch, it would be split into that number.
     """
     runs = {run.rank: run for run in measured_runs(case)}
     if len(runs) < 2 or not sends_through(case):
         return
-    # gloo's messages do not say whom they are for: where none are known to meet, all ranks are one pipeline or none is.
+    # gloo's messages have no recorded receiver: where none are known to meet, all ranks are one pipeline or none is.
     own = next(iter(pipelines(case)), [rank.rank for rank in case.ranks])
     micro = turns_of(case, own) if runs.keys() >= set(own) else 0
     if not micro or len({bool(len(rank.optimizer_steps[0])) for rank in case.ranks}) > 1:

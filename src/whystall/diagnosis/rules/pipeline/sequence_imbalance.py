@@ -27,7 +27,7 @@ _UNEQUAL: Final = CAUSE.threshold("unequal")
 _TOGETHER: Final = CAUSE.threshold("together")
 _REST_ALIKE: Final = CAUSE.threshold("rest_alike")
 _FEWEST: Final = int(CAUSE.threshold("fewest"))
-# Where no operator is linked (in a compiled or captured graph) the kernel's name tells which pass it is of.
+# If no operator is linked (in a compiled or captured graph) the kernel's name shows its pass.
 _OF_BACKWARD: Final = re.compile(r"bwd|backward|bprop|cutlassB|_d(q|k|v|kv)(_|$)", re.IGNORECASE)
 _REST, _FORWARD, _BACKWARD = range(3)
 _ATTENTION: Final = "attention"
@@ -43,7 +43,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     sums = table.pivot("part", index=["rank", "step"], values="ns", aggregate_function="sum").drop_nulls()
     if len(sums) - sums["rank"].n_unique() < _FEWEST:
         return
-    # What a rank's steps have in common (its device, its share of the layers) is no matter of its inputs.
+    # A common factor of a rank's steps (its device, its share of the layers) does not come from its inputs.
     own = sums.select(*(pl.col(str(part)) / pl.col(str(part)).mean().over("rank") - 1 for part in range(3))).to_numpy()
     rest, forward, backward = own.T
     attention = table.filter(pl.col("part") != _REST)
@@ -77,13 +77,13 @@ def _is_backward(rank: RankCase, row: NDArray[np.int64], name: pl.Series) -> NDA
 
 
 def _apart(attention: pl.DataFrame) -> float:
-    """The standard deviation, of the mean, of what the same call of each step takes: that of the usual call."""
+    """The standard deviation over the mean of the time of the same call of each step: that of the usual call."""
     calls = attention.group_by("rank", "name", "nth").agg(apart=pl.col("ns").std() / pl.col("ns").mean())
     return float(calls["apart"].median() or 0.0)  # type: ignore[arg-type]
 
 
 def _balanced(case: Case, attention: pl.DataFrame, unequal: float, together: float) -> Replayed:
-    """Each kernel of attention takes the mean of its step, over the ranks that call it as often."""
+    """Each kernel of attention takes the mean of its step, over the ranks that call it equally often."""
     counts = attention.with_columns(calls=pl.len().over("rank", "name", "step"))
     evened = counts.with_columns(mean=pl.col("ns").mean().over("name", "step", "calls"))
     wanted = case.replayed.duration.astype(np.float64)

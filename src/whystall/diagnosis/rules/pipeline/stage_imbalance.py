@@ -74,7 +74,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             evidence.share("its work above the mean of the stages", apart - 1),
             evidence.time("its training thread works", round(work[slowest.rank]), per="step"),
         ),
-        # A step is the slowest stage's, and the passing of one micro-batch through the others, which gain nothing.
+        # A step is the slowest stage's time, plus one micro-batch's pass through the others, which gain nothing.
         saved=(shared * 0.4, shared * 0.85, min(shared * 1.1, idle)),
         code=code_of_lines([line for line in slowest.places if line.part in ("forward", "backward")]),
         method="samples: the same work in every stage",

@@ -53,7 +53,7 @@ def take_counters(
     others = 0
     for table in tables:
         counters = (table.phase == _COUNTER) & (not table.metadata)
-        # An id tells counters of one name apart, such as those of streams.
+        # An id distinguishes counters of one name, such as those of streams.
         placed = counters & (device_of[table.thread] != _UNKNOWN) & ~table.having(".id")
         taken = np.zeros(table.rows, np.bool_)
         for _, rows, _ in _numbers(table, placed):
@@ -141,7 +141,7 @@ def _joined(series: Sequence[_Series]) -> pl.DataFrame:
 
 
 def _labels(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """What each series is called: as its argument, where no other event has one of that name, else with both names.
+    """The label of each series: its argument's name if that is unique, else the names of its event and argument.
 
     >>> _labels([("PM Sampling", "sm__cycles_active"), ("SM Active (%)", ""), ("read", "GB/s"), ("write", "GB/s")])
     ['sm__cycles_active', 'SM Active (%)', 'read: GB/s', 'write: GB/s']

@@ -1,4 +1,4 @@
-"""What a Kineto trace says of itself at its top level: the raw values that the scanner kept, parsed leniently."""
+"""Top-level metadata of a Kineto trace: the raw values that the scanner kept, parsed leniently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_JSON_NUMBER = re.compile(r"(?<=[:\[,])(\s*)(-?(?:inf|nan|Infinity|NaN)|N/A)
 
 
 def parse_metadata(kept: Sequence[tuple[str, bytes]]) -> Metadata:
-    """Metadata from the raw top-level values that the scanner kept. What does not parse is left out."""
+    """Metadata from the raw top-level values that the scanner kept. Values that do not parse are left out."""
     values = {key: _lenient(raw) for key, raw in kept}
     info = values.get("distributedInfo")
     info = info if isinstance(info, dict) else {}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from whystall.trace.readers.kineto import categories
 from whystall.trace.readers.kineto.raw import RawTable
 
-# What grows in the order in which events of a kind began: what contains others has the smaller number.
+# Arguments that grow in the order in which events of a kind began: the outer event has the smaller number.
 _COUNTED_BY: Final = {
     categories.OPERATOR: "external_id",
     categories.PYTHON: "python_id",

@@ -142,7 +142,7 @@ class RawTable:
         return RawTable(columns, self._scanner)
 
     def rest(self) -> list[tuple[str, int, NDArray[Any], NDArray[Any]]]:
-        """The arguments nobody took: name, type, rows, and values (of texts their ids)."""
+        """The arguments left after `take`: name, type, rows, and values (ids for text)."""
         return [
             (key, kind, *part) for key, kind in sorted(self._arguments) if (part := self.take(key, kind)) is not None
         ]

@@ -38,7 +38,7 @@ class KinetoReader:
     suffixes = (".json", ".gz", ".trace")
 
     def knows(self, head: Head) -> bool:
-        """Whether it is JSON: how far into a file its events begin, nobody knows."""
+        """Whether it is JSON: events may begin anywhere in a file, so nothing more is checked."""
         begin = head.content.removeprefix(_BYTE_ORDER_MARK).lstrip()[:1]
         return begin in (b"", b"{", b"[")
 

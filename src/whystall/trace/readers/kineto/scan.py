@@ -18,8 +18,8 @@ from whystall.trace.room import Room
 if TYPE_CHECKING:
     from whystall._native._ext import Counts
 
-# What a report may use of the top-level metadata. Everything else (environment variables, command
-# lines, host and user names, tokens: published traces do carry them) is skipped by the scanner.
+# Top-level metadata that a report may use. The scanner skips everything else: published traces do carry environment
+# variables, command lines, host and user names, and tokens.
 KEPT_METADATA: Final = (
     "schemaVersion",
     "deviceProperties",

@@ -1,7 +1,7 @@
-"""Reads what a trace says of collectives, and nothing else of it: some hundredth of the bytes are parsed.
+"""Reads only a trace's collectives: about a hundredth of the bytes are parsed.
 
-So who waits for whom can be told of a thousand ranks in little more than the time that their bytes take to come. Where
-a kernel that communicates does not say itself what it carries out, what launched it may: then everything is read.
+This finds who waits for whom among a thousand ranks in little more than the time that it takes to read their bytes. If
+a communication kernel does not name its collective, the event that launched it may: then everything is read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CollectivesReader:
         return KinetoReader().knows(head) and _SAYS_SO.search(head.content) is not None
 
     def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
-        """The recording in a file, as far as it tells of collectives. Raises `InputError` when it is no trace."""
+        """The recording in a file, with collectives alone where possible. Raises `InputError` when it is no trace."""
         found = recording_of(scan_file(path, limits=limits, progress=progress, feed=self._feed))
         if self._says_all(found):
             return (found,)

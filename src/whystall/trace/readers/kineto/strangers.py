@@ -1,6 +1,6 @@
-"""Which events of a file belong to a process that is not the recorded one: merged files and system profilers add some.
+"""Marks events of processes other than the recorded one: merged files and system profilers add some.
 
-What another process did says nothing of the job's time, whatever its frames are called.
+They are no part of the job's time, even if their frames have the same names.
 """
 
 from __future__ import annotations

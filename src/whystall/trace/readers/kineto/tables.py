@@ -118,7 +118,7 @@ ARGUMENTS: Final = frozenset(key for keys in _KEYS.values() for names in keys.va
 
 @dataclass(slots=True)
 class Build:
-    """What the tables are built with, and the events that had to be set aside."""
+    """State shared while tables are built, and the events that had to be set aside."""
 
     scanner: Scanner
     names: list[str]
@@ -173,7 +173,7 @@ def build_table(kind: str, tables: Sequence[RawTable], build: Build) -> pl.DataF
 
 @functools.cache
 def without_rows(kind: str) -> pl.DataFrame:
-    """What `build_table` makes of no events: most recordings have several kinds of none."""
+    """An empty table of a kind, as `build_table` makes it: most recordings have no events of several kinds."""
     return build_table(kind, [], Build(Scanner([], 1, 1), [], clock_of([], None)))
 
 

@@ -1,8 +1,8 @@
-"""GPU metrics: what counters of the devices said over time, for each process those of the devices that it used.
+"""GPU metrics: samples of device counters over time, for each process those of the devices that it used.
 
-The low byte of ``typeId`` is the number of the GPU in ``TARGET_INFO_GPU``, and numbers of metrics are counted anew for
-each type (Nsight Systems' own recipe ``nvlink_sum`` joins so). A process knows the GPU by another number, which
-``TARGET_INFO_CUDA_DEVICE`` tells.
+The low byte of ``typeId`` is the number of the GPU in ``TARGET_INFO_GPU``. Metric numbers restart for each type (Nsight
+Systems' own recipe ``nvlink_sum`` joins so). ``TARGET_INFO_CUDA_DEVICE`` maps the GPU to the number that a process
+uses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whystall.trace.counters import with_units
 from whystall.trace.readers.nsys.export import COUNTER_NAMES, COUNTERS, DEVICES, GPUS, Export, process_number
 
 MOST_SAMPLES: Final = 1 << 24
-"""Of one device with thirty metrics at 10 kHz nearly a minute; each takes some 80 bytes while it is read."""
+"""Nearly a minute of one device with thirty metrics at 10 kHz; each sample takes some 80 bytes while it is read."""
 _GPU_BITS: Final = 0xFF
 _MOST_DEVICES: Final = 1 << 15
 _DAY_NS: Final = 86_400 * 1_000_000_000
@@ -46,7 +46,7 @@ class Counters:
 
 
 def read_counters(export: Export, first_ns: int) -> Counters | None:
-    """What was sampled, with a sentence on what is of no device that a process used; ``None`` without any.
+    """The samples, with a sentence on those of devices that no process used; ``None`` without any.
 
     ``first_ns`` is the first time of any event: sampling begins before it.
     """
@@ -124,9 +124,9 @@ def _numbers(export: Export) -> tuple[dict[int, dict[int, int]], set[int]]:
 
 
 def _told(export: Export, keys: list[tuple[int, int]], unknown: list[int]) -> pl.DataFrame:
-    """By type and metric the GPU, a name and the unit.
+    """The GPU, a name and the unit, by type and metric.
 
-    What would be the same name twice on one device has its numbers behind it, and what is of no device its GPU's.
+    A name that occurs twice on one device gets its numbers as a suffix; one on an unknown device gets its GPU's number.
     """
     names = export.source.read(COUNTER_NAMES, dict.fromkeys(_KEY, int) | {"metricName": str}).drop_nulls()
     names = names.unique(_KEY, keep="first", maintain_order=True)

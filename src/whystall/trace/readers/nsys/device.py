@@ -1,4 +1,4 @@
-"""What ran on devices: kernels, copies, sets and, where they were recorded as wholes, CUDA graphs."""
+"""Device activity: kernels, copies, sets and, where they were recorded as wholes, CUDA graphs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_device_events(export: Export) -> pl.DataFrame:
     """All device events of all processes: the columns of the schema, ``process``, and a kernel's blocks and threads."""
     kernels, copies, sets = _kernels(export), _copies(export), _sets(export)
     inside = pl.concat([part.select("process", "correlation") for part in (kernels, copies, sets)]).unique()
-    # Of a graph that was recorded by its nodes, the row of the whole would count their time twice.
+    # If a graph was recorded by its nodes, the row of the whole would count their time twice.
     graphs = _graphs(export).join(inside, on=["process", "correlation"], how="anti", maintain_order="left")
     if not graphs.is_empty():
         export.source.warnings.append(
@@ -120,7 +120,7 @@ def _graphs(export: Export) -> pl.DataFrame:
 
 
 def copy_name(direction: int | None, source: int | None, target: int | None) -> str:
-    """What CUPTI calls a copy.
+    """CUPTI's name for a copy.
 
     >>> copy_name(1, 0, 2)
     'Memcpy HtoD (Pageable -> Device)'
@@ -130,7 +130,7 @@ def copy_name(direction: int | None, source: int | None, target: int | None) -> 
 
 
 def set_name(memory: int | None) -> str:
-    """What CUPTI calls a set.
+    """CUPTI's name for a set.
 
     >>> set_name(2)
     'Memset (Device)'

@@ -1,6 +1,6 @@
-"""What the tables of an export share: identifiers that pack a process, times that count from the session's start.
+"""Shared parts of an export's tables: identifiers that pack a process, times that count from the session's start.
 
-Exports of all ages lack tables and columns that others have; a column that is not there is null in every row.
+Exports of all ages lack tables and columns that others have; a missing column is null in every row.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Export:
             self.quarantined[reason] = self.quarantined.get(reason, 0) + events
 
     def quarantine(self) -> list[Quarantine]:
-        """What was set aside of the whole file."""
+        """The events set aside in the whole file, by reason."""
         return [Quarantine(reason, events, 0) for reason, events in self.quarantined.items()]
 
     def _without(self, rows: pl.DataFrame, wrong: pl.Expr, reason: str) -> pl.DataFrame:

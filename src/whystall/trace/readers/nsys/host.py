@@ -1,4 +1,4 @@
-"""What the host did: calls of the runtime and the driver, waits for the device, the profiler's own time."""
+"""Host activity: calls of the runtime and the driver, waits for the device, the profiler's own time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _with_records(waits: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 
 def read_overhead(export: Export) -> pl.DataFrame:
-    """What the profiler and the driver took for themselves: process, ts_ns, duration_ns, globalTid, name, category."""
+    """Time of the profiler and the driver themselves: process, ts_ns, duration_ns, globalTid, name, category."""
     rows = export.events_of(OVERHEAD, "globalTid", "overheadType")
     return rows.select(
         "process", "ts_ns", "duration_ns", "globalTid",

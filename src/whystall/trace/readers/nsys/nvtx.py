@@ -16,8 +16,8 @@ from whystall.trace.readers.nsys.export import RANGES, Export, named, thread_num
 _MARK, _PUSHED, _STARTED = 34, 59, 60
 _SKIPPED: Final = (33, 75)  # names of categories and domains, which are no events
 _TRAILER: Final = r"(?s), (?:stashed seq|seq|op_id|sizes|input_op_ids) ?= .*$"
-# What PyTorch emits for a user's record_function has the form of an operator without a sequence number. An operator has
-# a namespace (FSDP's marks look as if they had), is a node of autograd, or is one of the two that are called without.
+# PyTorch's range for a user's record_function looks like an operator without a sequence number. An operator has a
+# namespace (FSDP's marks look as if they had), is a node of autograd, or is one of the two that are called without.
 _OPERATOR: Final = (
     r"^(?:\w+::[\w.:]+|autograd::engine::evaluate_function: .+|[A-Z]\w*Backward\d*|.*AccumulateGrad|detach_?)$"
 )

@@ -1,8 +1,8 @@
-"""What NCCL tells of its calls in NVTX payloads: the bytes of a message, its communicator, and how many ranks that has.
+"""NCCL's payloads in NVTX: the bytes of a message, its communicator, and that communicator's number of ranks.
 
-An export holds payloads where blobs were asked for (``nsys export --include-blobs=true``). One is a header of 32 bytes,
-whose second word of 64 bits is the schema, and the fields, each where the table of entries says that it stands. NCCL
-gives the size of one rank's message (``collectives.cc`` of NCCL 2.27), whatever the collective makes of it.
+An export holds payloads only with ``nsys export --include-blobs=true``. A payload is a header of 32 bytes, whose second
+word of 64 bits is the schema, and the fields, at the offsets in the table of entries. NCCL gives the size of one rank's
+message for every collective (``collectives.cc`` of NCCL 2.27).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PREFIX: Final = "nccl"
 _OPENS: Final = "ncclGroupStart"
 _LAUNCHES: Final = "ncclGroupEnd"
 _MESSAGES: Final = frozenset({"Send", "Recv"})
-# Of these one rank's message is a part of what all of them give, or get.
+# For these, one rank's message is a part of the whole input, or output.
 _PARTS_IN: Final = frozenset({"ReduceScatter", "AlltoAll", "AllToAll", "Scatter"})
 _PARTS_OUT: Final = frozenset({"AllGather", "AlltoAll", "AllToAll", "Gather"})
 _TOLD_OF: Final = frozenset({"AllReduce", "Broadcast", "Reduce", *_MESSAGES, *_PARTS_IN, *_PARTS_OUT})
@@ -39,7 +39,7 @@ _MOST_BYTES: Final = 1 << 50
 _WORD: Final = (1 << 64) - 1
 _MOST_ROWS: Final = 1 << 28
 COUNTED: Final = "bytes"
-"""The dtype of a record that counts bytes: of which type they are is not told."""
+"""The dtype of a record that counts bytes: the element type is unknown."""
 RECORD: Final = {
     "collective": pl.String, "dtype": pl.String, "in_elements": pl.Int64, "out_elements": pl.Int64, "group": pl.String,
     "group_size": pl.Int64, "peer": pl.Int64,
@@ -48,7 +48,7 @@ RECORD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of NCCL on a thread; what its payload tells, ``None`` where it has none."""
+    """A call of NCCL on a thread, with the fields of its payload; ``None`` without one."""
 
     process: int
     thread: int
@@ -79,10 +79,10 @@ class _Launching:
 
 
 def with_collectives(devices: pl.DataFrame, calls: pl.DataFrame, export: Export) -> pl.DataFrame:
-    """The device events, NCCL's kernels with what the calls that launched them tell of their messages.
+    """The device events; NCCL's kernels get the message fields of the calls that launched them.
 
-    ``calls`` are those of the runtime. Nothing is told of a kernel that is one of several of a call, or whose group of
-    calls sends to and fro, or differs in kind or communicator: which bytes are its own is not known then.
+    ``calls`` are those of the runtime. A kernel stays without a record if its call launched several, or if its group of
+    calls both sends and receives or mixes kinds or communicators: its own bytes are unknown then.
     """
     schemas = _schemas(export)
     found = list(_calls(export, schemas)) if schemas else []
@@ -154,7 +154,7 @@ def _bounded(size: int) -> int | None:
 
 
 def _sizes_of_communicators(calls: Iterable[_Call]) -> dict[tuple[int, int], int]:
-    """By process and communicator how many ranks it has, where that was told while it was recorded."""
+    """The number of ranks by process and communicator, where a recorded payload states it."""
     sizes: dict[tuple[int, int], int] = {}
     for call in calls:
         ranks = None if call.told is None else call.told.get(_RANKS)
@@ -176,7 +176,7 @@ def _launching(calls: Iterable[_Call]) -> Iterator[_Launching]:
         if call.name == _OPENS:
             waiting, depth = [] if not depth else waiting, depth + 1
         elif call.name == _LAUNCHES:
-            # A group that was open when the recording began has calls that nobody recorded.
+            # A group that was open when the recording began has calls that were not recorded.
             whole = depth == 1
             depth = max(depth - 1, 0)
             if not depth:

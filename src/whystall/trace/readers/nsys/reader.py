@@ -91,7 +91,7 @@ def _recordings_in(source: TableSource, name: str, size: int, progress: Progress
     if not processes:
         raise InputError(f"{name} holds no event of a job{_because(source.warnings)}")
     recordings = _recordings(export, tables, processes, size)
-    # What is wrong with the file is said once, with its first process.
+    # Problems of the file are reported once, with its first process.
     set_aside = export.quarantine()
     first = dataclasses.replace(
         recordings[0],

@@ -1,4 +1,4 @@
-"""What an export says of its machine and its clock: the devices of each process, and what times count from."""
+"""An export's machine and clock: the devices of each process, and the origin of its times."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LONGEST_NAME: Final = 1000
 
 
 def base_of(export: Export, first_ns: int) -> int:
-    """What is to be added to the export's times so that they count from 1970, in nanoseconds; 0 where it is not told.
+    """The offset that makes the export's times count from 1970, in nanoseconds; 0 where it is unknown.
 
-    Times count from the session's start: the span of the analysis says what the clock showed then (0 in many exports).
+    Times count from the session's start: the span of the analysis states the clock at that moment (0 in many exports).
     Those of ``nsys export --ts-normalize`` count from 1970 already. ``first_ns`` is the first time of any event.
     """
     began = _first(export, START, "utcEpochNs")
@@ -34,10 +34,10 @@ def _first(export: Export, table: str, column: str) -> int | None:
 
 
 def devices_of(export: Export) -> dict[int, list[DeviceProperties]]:
-    """By the number of a process the devices that it saw, under the numbers that it saw them by; 0 is any process.
+    """The devices that each process saw, by process number and under its own device numbers; key 0 is any process.
 
-    A process that was shown some devices alone counts them anew: without the table that says so, only what all devices
-    have in common is known of any.
+    A process with restricted visibility numbers its devices from 0: without the table that maps them, only the
+    properties that all devices share are known.
     """
     gpus = {row[0]: row[1:] for row in export.source.read(GPUS, _GPU).rows() if row[0] is not None}
     seen = export.source.read(DEVICES, dict.fromkeys(("gpuId", "cudaId", "pid"), int)).drop_nulls()

@@ -1,6 +1,6 @@
 """Arguments of events: annotations of slices, extra data and launches of device work, under the names of Kineto.
 
-Only arguments that a table has a column for are decoded: whatever else was attached to an event stays in the file.
+Only arguments that a table has a column for are decoded: other attachments stay in the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _DEEPEST: Final = 6
 # Shapes of a thousand tensors take a third of it.
 _LARGEST_ARRAY: Final = 1 << 16
 _MOST_ARRAYS: Final = 1 << 14
-# What Kineto calls otherwise; "stream id" is the stream that work ran on, whatever lane shows it.
+# Kineto's names for renamed arguments; "stream id" is the stream that work ran on, which need not be the lane that
+# shows it.
 _RENAMED: Final = {
     "device id": "device",
     "stream id": "stream",
@@ -48,7 +49,7 @@ _RENAMED: Final = {
     "registers_per_thread": "registers per thread",
 }
 _KEPT: Final = ARGUMENTS | {"graph id", "graph node id", SYNC_KIND}
-# Extra data is text, whatever it was.
+# Values of any type become text.
 _TEXTS: Final = frozenset({"Collective name", "dtype", "Process Group Name", "Process Group Ranks"})
 
 
@@ -102,7 +103,7 @@ def _firsts(rows: NDArray[np.int64], message: NDArray[np.int64]) -> dict[int, in
 
 
 def _value(data: bytes, one: Field, scope: Scope, state: State, depth: int) -> Value | None:
-    """What a field of a value holds; ``None`` where it is none, or nested deeper than shapes are."""
+    """The content of a value's field; ``None`` where it is none, or nested deeper than shapes are."""
     if one.wire == VARINT:
         if one.number == _TEXT_NUMBER:
             return state.name(TEXT, scope, one.value)

@@ -54,7 +54,7 @@ _SAMPLE_OF, _WHOLE_NUMBER, _DOUBLE = 1, 2, 3
 _DURATION, _EXTRA, _GPU, _KIND, _STAGE_NAME, _KERNEL, _STAGE_NAME_NUMBER, _LAUNCH = 2, 6, 11, 14, 17, 19, 20, 21
 _ID, _WAITS_FOR = 1, 18
 _DEFAULT_CLOCKS: Final = (0, 6)
-# What the encoder calls its stages, in the words of Kineto's categories.
+# The encoder's names for its stages, with Kineto's categories.
 _CATEGORIES_OF_STAGES: Final = {
     "Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Annotation": "gpu_user_annotation",
     "EventRecord": "graph_event_node", "HostNode": "graph_host_node",
@@ -77,7 +77,7 @@ class _Slice(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """What a file held besides the events that were given."""
+    """The file's content besides the events that were yielded."""
 
     packets: int = 0
     open_slices: int = 0
@@ -223,11 +223,11 @@ class Events:
         return _encoded(category, name or "unnamed", track.pid, track.tid, arguments)
 
     def _paired(self, *, last: bool = False) -> Iterator[bytes]:
-        """The slices of which the ends are known.
+        """The slices whose ends are known.
 
-        torch writes the beginnings of many slices and then their ends in the same order, whatever their times. Others
-        write in the order of time, where an end is that of the last slice that began on its track. Where packets in
-        between are lost nobody knows which end is whose, but for those before a file's early end.
+        torch writes the beginnings of many slices and then their ends in the same order, regardless of their times.
+        Others write in the order of time, where an end closes the last slice that began on its track. If packets in
+        between are lost, the pairs are unknown, except for those before a file's early end.
         """
         run, self._run = self._run, _Run(stacks=self._run.stacks, torn=self._torn)
         times = [one.ts_ns for one in (*run.begins, *run.ends)]

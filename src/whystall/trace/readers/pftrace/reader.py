@@ -86,7 +86,7 @@ def _feed(scanner: Scanner, events: Events) -> None:
 
 
 def _notes(found: Found) -> list[str]:
-    """What is wrong with the file and what of it is not read, in sentences."""
+    """Sentences on damage, and on events that were left out."""
     notes = []
     if found.damage:
         notes.append(f"the file is damaged or ends early ({found.damage}): what could be read is kept")

@@ -1,7 +1,7 @@
-"""What packets of a Perfetto trace say for those that follow: names by number, tracks, clocks.
+"""State of a packet sequence in a Perfetto trace: names by number, tracks, clocks.
 
 Field numbers are those of google/perfetto, protos/perfetto/trace; names are valid for one sequence of packets until it
-clears them. Command lines of processes are passed over.
+clears them. Command lines of processes are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LATEST_NS: Final = 1 << 61
 
 
 Value = bool | int | float | str | list["Value"]
-"""What an argument of an event may be."""
+"""Possible values of an event's argument."""
 
 
 class Scope(NamedTuple):
@@ -41,7 +41,7 @@ class Scope(NamedTuple):
 
 
 class Track(NamedTuple):
-    """A thread as a track tells of it."""
+    """A thread as its track describes it."""
 
     pid: int
     tid: int
@@ -49,7 +49,7 @@ class Track(NamedTuple):
 
 
 class Described(NamedTuple):
-    """Counters of one device: what their numbers stand for; -1 where the device is not told."""
+    """Counters of one device: the names of their numbers; -1 for an unknown device."""
 
     device: int
     names: dict[int, str]

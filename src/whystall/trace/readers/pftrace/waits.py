@@ -1,4 +1,4 @@
-"""What one stage of a device waits for on others, as the arrows that torch's JSON has for the edges of CUDA graphs."""
+"""Dependencies between a device's stages, as the arrows that torch's JSON has for the edges of CUDA graphs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Stage(NamedTuple):
 
 
 class Waits:
-    """Stages by number, and which of them waits for which; a number that two stages have is nobody's."""
+    """Stages by number, and their dependencies; a number that two stages share belongs to neither."""
 
     def __init__(self) -> None:
         self._stages = array("q")

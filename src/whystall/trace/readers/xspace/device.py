@@ -1,4 +1,4 @@
-"""What ran on a device: the streams of a GPU, the operations of a TPU, and the steps that the device was seen to do."""
+"""Device activity: the streams of a GPU, the operations of a TPU, and the device's steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COPY: Final = re.compile(r"^Memcpy([A-Z])2([A-Z])$")
 # "%fusion.3 = f32[8]{0} fusion(...)" where a profile has no shorter name.
 _INSTRUCTION: Final = r"^%?(\S*)"
 _SET: Final = re.compile(r"^Memset")
-# What amdgpu calls the descriptor of a kernel in a code object: the kernel itself is called without.
+# amdgpu's suffix of a kernel's descriptor in a code object: the kernel's own name lacks it.
 _DESCRIPTOR: Final = ".kd"
 _SIZE: Final = re.compile(r"\b(?:size|num_bytes):(\d{1,18})\b")
 _MEMORIES: Final = re.compile(r"\bkind_(?:src|dst):(\w+)")
@@ -46,7 +46,7 @@ def number_of(plane: Plane) -> int | None:
 
 
 def properties_of(plane: Plane, number: int) -> DeviceProperties:
-    """What a plane says of its device. A GPU's name is in no profile: only its vendor is."""
+    """A plane's device. No profile has a GPU's model name: it has only its vendor."""
     major, minor = (plane.numbers.get(name, -1) for name in _CAPABILITY)
     name = plane.texts.get("device_type_string", "")[:1000]
     return DeviceProperties(
@@ -133,9 +133,9 @@ def _without_holders(operations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFra
 
 
 def _kernel(details: str, processors: int | None) -> dict[str, object]:
-    """What is said of a kernel: ``regs:32 static_shared:0 dynamic_shared:512 grid:8,1,1 block:256,1,1 occ_pct:50``.
+    """The fields of a kernel: ``regs:32 static_shared:0 dynamic_shared:512 grid:8,1,1 block:256,1,1 occ_pct:50``.
 
-    On AMD's it is ``private_mem`` and ``group_mem``, and an occupancy of 0 says that none was worked out.
+    On AMD they are ``private_mem`` and ``group_mem``, and an occupancy of 0 means that none was computed.
     """
     said: Mapping[str, str] = dict(part.split(":", 1) for part in details.split() if ":" in part)
     grid, block = _three(said.get("grid")), _three(said.get("block"))
@@ -155,7 +155,7 @@ def _kernel(details: str, processors: int | None) -> dict[str, object]:
 
 
 def _copied(details: str) -> dict[str, object]:
-    """What is said of a copy: ``kind_src:pageable kind_dst:device size:4096 dest:0 async:1``; 0 bytes: not known."""
+    """The fields of a copy: ``kind_src:pageable kind_dst:device size:4096 dest:0 async:1``; 0 bytes: not known."""
     size = _SIZE.search(details)
     memories = [memory.capitalize() for memory in _MEMORIES.findall(details)[:2]]
     return {

@@ -1,7 +1,7 @@
-"""What the host did: calls of CUDA's or HIP's runtime, Python's functions, and what XLA and JAX say of themselves.
+"""Host activity: calls of CUDA's or HIP's runtime, Python's functions, and events of XLA and JAX.
 
-XLA starts work on threads of its own, whose time between two calls no profile tells. The calls of one system thread and
-what XLA marked on it stand on lines of different numbers: they are not put together.
+XLA starts work on threads of its own; no profile shows their time between two calls. The calls of one system thread and
+XLA's marks on it stand on lines of different numbers: they are not put together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_host(plane: Plane) -> bool:
 
 
 def host_threads(planes: Sequence[Plane]) -> dict[int, str]:
-    """The names of the host's threads by their numbers; lines of one number are one thread, whoever recorded them."""
+    """The names of the host's threads by their numbers; lines of one number are one thread, from any recorder."""
     names: dict[int, str] = {}
     for line in (line for plane in planes for line in plane.lines):
         names.setdefault(line.number, line.name)

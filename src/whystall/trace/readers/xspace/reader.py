@@ -26,7 +26,7 @@ from whystall.trace.readers.xspace.host import (
 from whystall.trace.readers.xspace.space import Plane, Space, decode
 from whystall.trace.steps import STEP_SCHEMA
 
-# What a library of protocol buffers reads at most, and writes.
+# The size limit of protocol buffers, for reading and writing.
 _MOST_BYTES: Final = 2 << 30
 # A recorded event takes some thirty bytes: no file that can be read holds more.
 _MOST_EVENTS: Final = 1 << 25
@@ -68,7 +68,7 @@ class XSpaceReader:
         space = decode(data, min(limits.events, most_parts(path, limits, _MOST_EVENTS)))
         recording = _recording(space, len(data), warnings)
         if "device_events" not in recording.tables:
-            # What XLA does on a CPU is on threads of a pool, among what waits: no line says which is work.
+            # XLA runs CPU work on threads of a pool, among waits: no line separates the two.
             why = "in a job on the CPU alone an XLA profile does not separate work from waiting"
             why = f"it is damaged ({space.damage})" if space.damage else why
             raise InputError(f"{path.name} holds no event of a GPU or a TPU: {why}")
@@ -141,7 +141,7 @@ def _steps(host: pl.DataFrame, devices: Sequence[Plane]) -> MarkedSteps:
 
 
 def _notes(space: Space, used: int, steps: MarkedSteps) -> list[str]:
-    """What is wrong with the file and what of it is not read, in sentences."""
+    """Sentences on damage, and on events that were left out."""
     notes = []
     if space.damage:
         notes.append(f"the file is damaged or ends early ({space.damage}): what could be read is kept")

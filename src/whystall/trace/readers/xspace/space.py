@@ -1,8 +1,8 @@
 """Decodes an XSpace: planes (a device, the host), their lines (a stream, a thread) and the events on them.
 
-Field numbers are those of openxla/xla, third_party/tsl/tsl/profiler/protobuf/xplane.proto. Of an event's statistics
-nothing is decoded but those that `_WANTED` names, of the planes nothing but numbers and what `_DESCRIBED` names: a file
-holds whole programs, names of hosts, and whatever was attached to an event.
+Field numbers are those of openxla/xla, third_party/tsl/tsl/profiler/protobuf/xplane.proto. Only the statistics of
+events that `_WANTED` names are decoded, and only numbers and `_DESCRIBED` texts of planes: a file holds whole programs,
+names of hosts, and any attachment of an event.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _NO_TIME: Final = -(1 << 62)
 _MOST_PLANES: Final = 1 << 10
 _MOST_PARTS: Final = 1 << 26
 _MOST_LISTED: Final = 1 << 21
-"""Of a plane, its lines, names and statistics: more than a plane of a program of a million operations has."""
+"""Limit of a plane's lines, names and statistics: more than a program of a million operations has."""
 _BLOCK: Final = 1 << 16
-"""So many events are decoded at once: their fields take some forty bytes each."""
+"""Number of events to decode at once: their fields take some forty bytes each."""
 
 
 class Line(NamedTuple):
@@ -53,14 +53,14 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Plane:
-    """What was recorded of one device, or of the host."""
+    """A device's events, or the host's."""
 
     name: str
     lines: list[Line] = field(default_factory=list)
     events: pl.DataFrame = field(default_factory=pl.DataFrame)
     """line (a place in ``lines``), name, ts_ns, duration_ns, correlation?, step?, details?"""
     numbers: dict[str, int] = field(default_factory=dict)
-    """What the plane says of itself in numbers: a device's memory in bytes, the profile's start in nanoseconds."""
+    """The plane's own numbers: a device's memory in bytes, the profile's start in nanoseconds."""
     texts: dict[str, str] = field(default_factory=dict)
 
 
@@ -73,9 +73,9 @@ class Space:
     unnamed: int = 0
     """Events whose name is not in the file."""
     counted: int = 0
-    """Events of which only the number is told, and no time: they are on no line."""
+    """Events with a number but without a time: they are on no line."""
     complaints: int = 0
-    """What the profiler itself found wrong when it wrote the file."""
+    """Number of errors and warnings that the profiler noted when it wrote the file."""
     parts: int = 0
     """How many fields were walked, those within events apart."""
     damage: str | None = None
@@ -110,7 +110,7 @@ def _walk(space: Space, data: bytes, begin: int, end: int) -> Iterator[Field]:
 
 
 def _damaged(space: Space, error: WireError) -> None:
-    """The first damage is the one to tell: what follows it often follows from it."""
+    """Keeps the first damage: later damage often follows from it."""
     space.damage = space.damage or str(error)
 
 
