@@ -48,6 +48,7 @@ def graph_of(program: list[tuple[str, tuple[tuple[int, int], ...], int]]) -> Dat
             calls=calls,
             group=np.array([thread for _, _, thread in program], np.int64),
             backward=np.zeros(count, np.bool_),
+            blind=np.zeros(0, np.int64),
         ),
         {},
     )

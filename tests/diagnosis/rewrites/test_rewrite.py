@@ -34,3 +34,20 @@ def test_a_chain_of_many_views_is_followed_to_its_end() -> None:
         with made.inside("aten::mm", **shaped([600, 600], [600, 8])):
             made.python(8_000_000)
     assert "three matrices" in found_in(made.built)["compute.redundant-work"].title
+
+
+@pytest.mark.parametrize("between", ["", "aten::mul", "compiled", "by hand"])
+def test_products_with_work_of_unknown_tensors_between_are_no_chain(between: str) -> None:
+    """A compiled or hand-written kernel between two products may change what the second one reads."""
+    made = Job()
+    for _ in made.steps(4):
+        made.operator("aten::mm", "gemm", 8_000_000, **shaped([600, 8], [8, 600]))
+        if between == "aten::mul":
+            made.operator("aten::mul", "scale", 400_000, **shaped([7, 5], []))
+        elif between == "compiled":
+            made.operator("triton_poi_fused_gelu_3", "triton_poi_fused_gelu_3", 400_000)
+        elif between == "by hand":
+            made.launch("gelu", 400_000)
+        made.operator("aten::mm", "gemm", 8_000_000, **shaped([600, 600], [600, 8]))
+        made.wait()
+    assert ("compute.redundant-work" in found_in(made.built)) == (between in {"", "aten::mul"})

@@ -27,6 +27,7 @@ from whystall.cost.registry import base_name
 from whystall.cost.shapes import dense, is_view
 from whystall.cost.spec import TensorSpec
 from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
 CONFIDENCE: Final = 0.85
@@ -52,19 +53,23 @@ def by_shape(trace: Trace, tree: OperatorTree, work: OperatorWork) -> Dataflow:
     step = np.searchsorted(np.sort(trace.steps["ts_ns"].to_numpy()), at[rows], side="right")
     group = group * (len(trace.steps) + 1) + step
     backward = is_backward(tree, forward_operator_of(trace, tree))[rows]
-    ran = Ran(rows, work.recorded_of[rows].astype(np.int64), work.calls, group, backward)
+    ran = Ran(rows, work.recorded_of[rows].astype(np.int64), work.calls, group, backward, _blind(trace, tree, rows))
     return linked(ran, _restrided(tree, work, ran))
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The calls that ran, in their order: values are looked up among those of the same ``group``."""
+    """The calls that ran, in their order: values are looked up among those of the same ``group``.
+
+    ``blind`` are the calls before which work ran whose tensors are not recorded (`Dataflow`).
+    """
 
     rows: Numbers
     call_of: Numbers
     calls: list[Call]
     group: Numbers
     backward: NDArray[np.bool_]
+    blind: Numbers
 
 
 def linked(ran: Ran, returned: Mapping[int, TensorSpec]) -> Dataflow:
@@ -116,6 +121,7 @@ def linked(ran: Ran, returned: Mapping[int, TensorSpec]) -> Dataflow:
         read_by=read_by,
         read=found,
         confidence=CONFIDENCE,
+        blind=ran.blind,
     )
 
 
@@ -130,6 +136,31 @@ def _nodes(trace: Trace, tree: OperatorTree, work: OperatorWork) -> Numbers:
     leaf = np.ones(len(tree.parent), np.bool_)
     leaf[np.unique(tree.parent[tree.parent >= 0])] = False
     return np.flatnonzero(recorded & ~tree.below(marked) & (marked | leaf)).astype(np.int64)
+
+
+def _blind(trace: Trace, tree: OperatorTree, rows: Numbers) -> Numbers:
+    """The nodes before which a stream of theirs was given kernels by no node: compiled or hand-written ones."""
+    events = trace.device_events
+    if events.is_empty() or not len(rows):
+        return np.zeros(0, np.int64)
+    nodes = np.zeros(len(tree.parent), np.bool_)
+    nodes[rows] = True
+    operator, launch = rows_of(events["operator"]), rows_of(events["launch"])
+    covered = (nodes | tree.below(nodes))[operator] & (operator >= 0)
+    kernel = (events["kind"] == "kernel").to_numpy() & (launch >= 0)
+    stream = events["stream"].fill_null(-1).to_numpy()
+    hidden = launch[kernel & ~covered & np.isin(stream, np.unique(stream[kernel & covered]))]
+    calls = trace.runtime_calls
+    of_thread = _group_of_thread(trace)
+    at, of = calls["ts_ns"].to_numpy()[hidden], of_thread[calls["thread"].to_numpy()[hidden]]
+    began = trace.operators["ts_ns"].to_numpy()[rows]
+    # Nodes of one thread's group come in their order of time, the groups of its steps one after the other.
+    threads = of_thread[trace.operators["thread"].to_numpy()[rows]]
+    found = [np.zeros(0, np.int64)]
+    for thread in np.unique(of).tolist():
+        own = np.flatnonzero(threads == thread)
+        found.append(own[np.minimum(np.searchsorted(began[own], at[of == thread]), len(own) - 1)] if len(own) else own)
+    return np.unique(np.concatenate(found))
 
 
 def _restrided(tree: OperatorTree, work: OperatorWork, ran: Ran) -> dict[int, TensorSpec]:

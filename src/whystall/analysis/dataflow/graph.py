@@ -41,6 +41,7 @@ class Dataflow:
         read_by: Per read the node that reads, ascending; a node's reads are in the order of its arguments.
         read: Per read the value.
         confidence: How sure the links are: 1 where the recording names each tensor.
+        blind: Ascending, the nodes before which the device was given work whose tensors are not recorded.
     """
 
     rows: Numbers
@@ -53,6 +54,7 @@ class Dataflow:
     read_by: Numbers
     read: Numbers
     confidence: float
+    blind: Numbers
 
     def call(self, node: int) -> Call:
         """The call of a node."""
@@ -114,11 +116,14 @@ class Dataflow:
         """Whether a call between a value's maker and ``node``, other than ``by``, may have been given the value.
 
         A view whose shape is not recorded hides it: what works with the same number of elements in between may have
-        made another value of the same shape, which is then the one that ``node`` reads.
+        made another value of the same shape, which is then the one that ``node`` reads. The same is true of work whose
+        tensors are not recorded, such as a compiled kernel.
         """
         maker = int(self.made_by[value])
         if self.confidence == 1 or maker < 0 or maker >= node:
             return False
+        if np.searchsorted(self.blind, maker, side="right") < np.searchsorted(self.blind, node, side="right"):
+            return True
         reads = slice(self._first_read[maker + 1], self._first_read[node])
         alike = self._elements[self.read[reads]] == self.spec(value).numel
         nodes = set(self.read_by[reads][alike].tolist()) - by - set(self.uses(value))

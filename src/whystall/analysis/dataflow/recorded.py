@@ -149,6 +149,7 @@ class _Graph:
             read_by=_numbers(self.read_by),
             read=_numbers(self.read),
             confidence=1.0,
+            blind=_numbers([]),
         )
 
 
