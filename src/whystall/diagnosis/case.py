@@ -19,7 +19,7 @@ from whystall.diagnosis import transfers
 from whystall.diagnosis.finding import EvidenceEvent, Per
 from whystall.diagnosis.noise import FEWEST_SPREAD, NOISE_OF_FEW, noise_of, standard_error
 from whystall.diagnosis.rank_case import RankCase, within
-from whystall.diagnosis.recording import added_on_cpu, as_unrecorded, lengthening, scaled
+from whystall.diagnosis.recording import Unrecorded, added_on_cpu, as_unrecorded, lengthening, scaled
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.summarised import NONE, Summarised
 from whystall.replay.graph import Change, Graph, Mask, NodeKind, Played, Times, play
@@ -155,6 +155,13 @@ class Case:
         Gains relate to the others: without recording the host takes less time, and devices take the same.
         """
         return lengthening([run for run in self.runs if run.measured >= FEWEST_SAMPLED_STEPS], self.ranks)
+
+    @cached_property
+    def unrecorded(self) -> Unrecorded | None:
+        """The estimated unrecorded steps, where a job with accelerators has only a recording."""
+        if self.graph is None or self.lengthening is not None or not any(rank.on_device for rank in self.ranks):
+            return None
+        return Unrecorded.of(self.graph, self.startup)
 
     def least_ns(self, change: Change) -> int:
         """The work of the busiest thread or stream in the window: in the long run no step is shorter."""

@@ -17,8 +17,8 @@ from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, R
 from whystall.diagnosis.frameworks import in_words_of
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
 from whystall.diagnosis.picture import in_step
-from whystall.diagnosis.recording import USUAL_NS, Unrecorded
-from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved, worth
+from whystall.diagnosis.recording import USUAL_NS
+from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved, saved_unrecorded, worth
 from whystall.diagnosis.where import made_at
 from whystall.replay.graph import Change
 
@@ -50,20 +50,19 @@ class Teller:
 
     def findings(self, weighed: Verdicts, standing: Sequence[Standing]) -> list[Finding]:
         """The findings, the most valuable first; hidden costs come last."""
-        unrecorded = _unrecorded(self.case) if weighed.firing else None
-        out = [self._fired(one, weighed, unrecorded) for one in weighed.firing]
+        out = [self._fired(one, weighed) for one in weighed.firing]
         out += [self._follows_from(late, root) for late, root in weighed.follows]
         out += [self._without_remedy(one, one.candidate.if_hidden or "", one.floor) for one in weighed.nameless]
         out += [self._stands(one) for one in standing if one.cause not in {other.id for other in out}]
         return out + self._quiet(weighed)
 
-    def _fired(self, one: Weighed, weighed: Verdicts, unrecorded: Unrecorded | None) -> Finding:
+    def _fired(self, one: Weighed, weighed: Verdicts) -> Finding:
         case, candidate = self.case, one.candidate
         cause = self.causes[candidate.cause]
         per = candidate.per(case)
         floor, ceiling, before = _as_remembered(case, one)
         floor = min(floor, max(_of_one_line(case, one), min(floor, LEAST_SHARE)))
-        floor, guessed = _as_unrecorded(case, one, floor, unrecorded)
+        floor, guessed = _as_unrecorded(case, one, floor)
         return Finding(
             id=cause.id,
             title=self._title(candidate),
@@ -286,26 +285,10 @@ def _as_remembered(case: Case, one: Weighed) -> tuple[float, float, list[Evidenc
     return min(one.floor, least), max(one.ceiling, most), [Evidence(what=what, value=told, unit="")]
 
 
-def _unrecorded(case: Case) -> Unrecorded | None:
-    """The estimated unrecorded steps, where a job with accelerators has only a recording."""
-    if case.graph is None or case.lengthening is not None or not any(rank.on_device for rank in case.ranks):
-        return None
-    return Unrecorded.of(case.graph, case.startup)
-
-
-def _as_unrecorded(
-    case: Case, one: Weighed, floor: float, unrecorded: Unrecorded | None
-) -> tuple[float, list[Evidence]]:
-    """The floor, at most the saving in estimated unrecorded steps, and that saving as a fact.
-
-    It fires by its own floor: the cost of recording on another machine removes no finding.
-    """
-    candidate = one.candidate
-    if unrecorded is None or not isinstance(candidate, Replayed) or candidate.removal is None or one.tried:
-        return floor, []
-    again = candidate.recurrence
-    saved = scaled(unrecorded.saved_by(candidate.removal), again.weight(case.steps) if again is not None else 1.0)
-    if saved >= floor:
+def _as_unrecorded(case: Case, one: Weighed, floor: float) -> tuple[float, list[Evidence]]:
+    """The floor, at most the saving in estimated unrecorded steps, and that saving as a fact."""
+    saved = saved_unrecorded(case, one)
+    if saved is None or saved >= floor:
         return floor, []
     what = f"speed-up if recording took the host {USUAL_NS // 1000} us an event, as it did where that was measured"
     return saved, [Evidence(what=what, value=speedup(saved), unit="x")]

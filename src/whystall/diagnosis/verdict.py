@@ -224,7 +224,9 @@ def _nothing_found(
         return f"The recorded steps vary too much: a cause worth {unseen} would go unnoticed. Record more steps."
     if far is not None:
         return f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}."
-    if unsure or least > _SMALL or not hot or any(one.times is None for one in hot):
+    if unsure:
+        return f"Nothing was found for certain: {looked.replace(' is worth ', ' is surely worth ')}."
+    if least > _SMALL or not hot or any(one.times is None for one in hot):
         return f"Nothing was found: {looked}."
     return f"Healthy: {looked}."
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from whystall.diagnosis.bounds import broken
-from whystall.diagnosis.candidate import Sampled, Valued, Weighed
+from whystall.diagnosis.candidate import Replayed, Sampled, Valued, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.experiment import bearing, saved_by
 from whystall.diagnosis.finding import Evidence
-from whystall.diagnosis.gains import together
+from whystall.diagnosis.gains import scaled, together
+from whystall.diagnosis.recording import USUAL_NS
 from whystall.diagnosis.uniting import merged
 from whystall.replay.graph import Change
 
@@ -122,12 +123,31 @@ def _by_tiers(case: Case, candidates: Sequence[Valued], failures: list[str]) -> 
     for tier in sorted({one.tier for one in candidates}):
         # A cause has a candidate from samples and one from a replay: one that fires takes the other's change with it.
         own = [_by_experiment(case, one.weigh(case, removed)) for one in candidates if one.tier == tier]
-        found = merged(_within_bounds(case, own, failures))
+        found = [_as_unrecorded(case, one) for one in merged(_within_bounds(case, own, failures))]
         for one in found:
             if _fires(case, one):
                 removed = together(case, removed, one.candidate.removal)
         out += found
     return out
+
+
+def saved_unrecorded(case: Case, one: Weighed) -> float | None:
+    """The share of an estimated unrecorded step that a replayed cause saves; ``None`` where nothing is estimated."""
+    candidate = one.candidate
+    if case.unrecorded is None or not isinstance(candidate, Replayed) or candidate.removal is None or one.tried:
+        return None
+    again = candidate.recurrence
+    return scaled(case.unrecorded.saved_by(candidate.removal), again.weight(case.steps) if again is not None else 1.0)
+
+
+def _as_unrecorded(case: Case, one: Weighed) -> Weighed:
+    """A cause that would fire, with nothing certain where recording alone may have made its loss."""
+    saved = saved_unrecorded(case, one) if _fires(case, one) else None
+    if saved is None or saved >= LEAST_SHARE:
+        return one
+    detail = f"nothing is left if recording took the host {USUAL_NS // 1000} us an event, as usual"
+    candidate = replace(one.candidate, detail=f"{one.candidate.detail}; {detail}" if one.candidate.detail else detail)
+    return replace(one, candidate=candidate, floor=min(one.floor, saved))
 
 
 def _within_bounds(case: Case, weighed: Sequence[Weighed], failures: list[str]) -> list[Weighed]:
