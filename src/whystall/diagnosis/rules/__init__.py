@@ -84,6 +84,7 @@ from whystall.diagnosis.rules.inference import (
     kv_cache_pressure,
     prefill_interference,
     sampling_sync,
+    sorted_sampling,
 )
 from whystall.diagnosis.rules.input import (
     collate,
@@ -196,4 +197,5 @@ RULES: tuple[Rule, ...] = (
     kv_cache_pressure.RULE,
     prefill_interference.RULE,
     sampling_sync.RULE,
+    sorted_sampling.RULE,
 )

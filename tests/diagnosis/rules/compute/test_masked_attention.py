@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import pytest
 from tests.diagnosis.cases import found_in
-from tests.diagnosis.jobs import Job, is_worth
+from tests.diagnosis.jobs import A100, V100, Job, is_worth
 
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.run_facts import RunFacts
@@ -14,6 +16,15 @@ ID = "compute.masked-attention"
 ATTENTION_NS = 8_000_000
 OTHER_NS = 4_000_000
 FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu"
+
+BATCH, HEADS, TOKENS, HEAD = 1, 32, 4096, 128
+QUERY: Final = [BATCH, HEADS, TOKENS, HEAD]
+MASK: Final = [BATCH, HEADS, TOKENS, TOKENS]
+FLOPS: Final = 4 * BATCH * HEADS * TOKENS**2 * HEAD  # two products of 2 * m * n * k
+SLOW_NS: Final = round(FLOPS / (0.25 * 312e12) * 1e9)
+FLASH_CAUSAL_NS: Final = round(0.5 * FLOPS / (0.55 * 312e12) * 1e9)
+BY_QUERY: Final = [TOKENS * TOKENS, 0, TOKENS, 1]
+BY_KEY: Final = [TOKENS, 0, 0, 1]
 
 
 def call(job: Job, name: str, sizes: list[list[int]], lasts_ns: int) -> None:
@@ -122,3 +133,56 @@ def test_sizes_that_were_not_recorded_are_of_no_attention() -> None:
         call(job, FLASH, [], ATTENTION_NS)
         call(job, f"{FLASH}_backward", [[1], []], ATTENTION_NS)
     assert found(job, scores(1, 2_048, kept=0.05)) is None
+
+
+def attention(device: dict[str, Any], mask: list[int], strides: list[int], lasts: int, dtype: str, head: int) -> Job:
+    """Eight steps of a product and of attention."""
+    job = Job(device)
+    query = [*QUERY[:3], head]
+    given: dict[str, Any] = {
+        "Input Dims": [query, query, query, mask, [], [], [], []],
+        "Input type": [dtype] * 3 + ([dtype] if mask else [""]) + ["Scalar"] * 4,
+        "Input Strides": [[TOKENS * HEADS * head, head, HEADS * head, 1]] * 3
+        + [strides if mask else [], [], [], [], []],
+        "Concrete Inputs": ["", "", "", "", "False", "0.", "False", "None"],
+    }
+    square: Any = {"Input Dims": [[4096, 4096]] * 2, "Input type": [dtype] * 2}
+    kernel = "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<...>::Params)"
+    for _ in job.steps(8):
+        for _ in range(4):
+            job.operator("aten::mm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn", 600_000, **square)
+        job.operator("aten::_scaled_dot_product_efficient_attention", kernel, lasts, **given)
+        job.wait()
+    return job
+
+
+def test_a_mask_by_query_costs_what_flash_kernels_would_save() -> None:
+    job = attention(A100, MASK, BY_QUERY, SLOW_NS, "c10::BFloat16", HEAD)
+    finding = found_in(job.built)["compute.masked-attention"]
+    is_worth(finding, job.step_ns / (job.step_ns - (SLOW_NS - FLASH_CAUSAL_NS)), within=0.1)
+    assert finding.remedy is not None
+    assert "is_causal=True" in finding.remedy.text
+
+
+def test_a_mask_of_padding_hides_no_half_of_the_scores() -> None:
+    job = attention(A100, MASK, BY_KEY, SLOW_NS, "c10::BFloat16", HEAD)
+    finding = found_in(job.built)["compute.masked-attention"]
+    is_worth(finding, job.step_ns / (job.step_ns - (SLOW_NS - 2 * FLASH_CAUSAL_NS)), within=0.1)
+
+
+@pytest.mark.parametrize(
+    ("device", "mask", "lasts", "dtype", "head"),
+    [
+        (A100, [], SLOW_NS, "c10::BFloat16", HEAD),  # without a mask something else keeps flash kernels away
+        (A100, MASK, 2 * FLASH_CAUSAL_NS, "c10::BFloat16", HEAD),  # equally fast
+        (A100, MASK, SLOW_NS, "float", HEAD),  # they take 16 bits
+        (A100, MASK, 2 * SLOW_NS, "c10::BFloat16", 320),  # and heads of at most 256
+        (V100, MASK, SLOW_NS, "c10::Half", HEAD),  # and need a later device
+    ],
+)
+def test_attention_that_flash_kernels_would_not_make_faster_is_none(
+    device: dict[str, Any], mask: list[int], lasts: int, dtype: str, head: int
+) -> None:
+    job = attention(device, mask, BY_KEY, lasts, dtype, head)
+    found = found_in(job.built).get("compute.masked-attention")
+    assert found is None or found.severity == "info"

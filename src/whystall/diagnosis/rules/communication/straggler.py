@@ -132,11 +132,11 @@ def _kept_waiting(case: Case, rank: int, peers: Sequence[int], wait_ns: int, tol
             evidence.text("the rank that others wait for", f"rank {rank}"),
             *told,
             *(
-                (evidence.share("its device's work takes longer than its peers' by", device_ratio - 1),)
+                (Evidence(what="its device's work, times its peers'", value=round(device_ratio, 4), unit="x"),)
                 if device_ratio is not None and device_ratio > 1
                 else ()
             ),
-            evidence.share("its host takes longer than its peers' by", 1 / max(ratio, 1e-9) - 1),
+            Evidence(what="its host's time, times its peers'", value=round(1 / max(ratio, 1e-9), 4), unit="x"),
         ),
         removal=Change(duration=duration),
         method="replay: that rank's kernels and host as fast as its peers'",

@@ -9,18 +9,21 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from whystall.cost.spec import Argument, TensorSpec
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.attention_scores import score_calls
+from whystall.diagnosis.detectors.kernels import durations, shortened
 from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_size
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Mask
+from whystall.replay.graph import Change, Mask
 from whystall.run_folder.description import AttendedScores
 from whystall.trace.columns import judged, matching
 
@@ -37,6 +40,31 @@ _HEADS_FIRST: Final = 4
 _FEWEST_DIMENSIONS: Final = 3
 _OF_PRODUCT: Final = 2
 
+_MASK_AT: Final = {
+    "aten::_scaled_dot_product_efficient_attention": 3,
+    "aten::_efficient_attention_forward": 3,
+    "aten::_scaled_dot_product_efficient_attention_backward": 4,
+    "aten::_efficient_attention_backward": 4,
+}
+"""The place of the mask among the arguments; the query comes three places before it."""
+_FORWARD: Final = 3
+_OF_16_BITS: Final = frozenset({"bfloat16", "float16"})
+_LARGEST_HEAD: Final = 256
+_FORWARD_REACHES: Final = CAUSE.threshold("forward_reaches")
+_BACKWARD_REACHES: Final = CAUSE.threshold("backward_reaches")
+_SEEN_BY_QUERY: Final = CAUSE.threshold("seen_by_query")
+_SLOWER: Final = CAUSE.threshold("slower")
+_SURE_OF_FLASH: Final = 0.75
+
+_FLASH: Final = Remedy(
+    text="With a mask, scaled dot product attention runs the memory-efficient kernels: flash kernels take none. Pass "
+    "no mask where it only hides later positions (is_causal=True), and unpadded sequences where it hides padding "
+    '(attn_implementation="flash_attention_2" in Transformers, torch.nested). flex_attention takes other masks, and '
+    "skips blocks that they hide.",
+    patch="-F.scaled_dot_product_attention(q, k, v, attn_mask=mask)\n"
+    "+F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+    risk="A mask that hides more than later positions, such as padding, must be kept in another form.",
+)
 _TO_FEWER_KEYS: Final = Remedy(
     text="Cut keys, values and mask to what some query sees before attention is called: of a cache to what is written "
     "so far, or let it grow (DynamicCache in Transformers; torch.cat, or blocks of 256 positions); of a source that is "
@@ -182,4 +210,99 @@ def _of_size(rank: RankCase, calls: Mask, one: AttendedScores) -> Mask:
     return out
 
 
-RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))
+def on_a_gpu(case: Case) -> Iterator[Replayed]:
+    """Calls of the memory-efficient kernels with a mask, which flash kernels compute faster without it."""
+    for rank in case.ranks:
+        peak = rank.workings.peak
+        # Flash kernels need bfloat16's generation of tensor cores (compute capability 8.0).
+        if not rank.on_device or peak is None or not peak.bf16_tflops:
+            continue
+        called = _with_mask(rank)
+        if called:
+            found = _by_flash(case, rank, called, peak.bf16_tflops * 1e12)
+            if found is not None:
+                yield found
+
+
+class _Masked(NamedTuple):
+    """A call of attention with a mask: its operator's row, and whether each query has keys of its own."""
+
+    row: int
+    by_query: bool
+    backward: bool
+
+
+def _with_mask(rank: RankCase) -> list[_Masked]:
+    work = rank.workings.work
+    rows = np.flatnonzero(matching(rank.trace.operators["name"], lambda name: name in _MASK_AT) & work.counted)
+    found = []
+    for row in rows.tolist():
+        call = work.calls[work.recorded_of[row]] if work.recorded_of[row] >= 0 else None
+        at = _MASK_AT[call.name] if call is not None else 0
+        mask = call.arguments[at] if call is not None and len(call.arguments) > at else None
+        if call is None or not isinstance(mask, TensorSpec) or not mask.shape or not _has_flash(call.arguments[at - 3]):
+            continue
+        by_query = mask.strides is None or len(mask.strides) < _OF_PRODUCT or mask.strides[-2] != 0
+        found.append(_Masked(row, by_query, at > _FORWARD))
+    return found
+
+
+def _has_flash(query: Argument) -> bool:
+    """Whether flash kernels take such queries: 16 bits, and heads of at most 256."""
+    return isinstance(query, TensorSpec) and query.dtype in _OF_16_BITS and query.shape[-1] <= _LARGEST_HEAD
+
+
+def _by_flash(case: Case, rank: RankCase, called: list[_Masked], peak: float) -> Replayed | None:
+    work, took = rank.workings, durations(rank)
+    owner, flops = work.events.owner, work.flops()
+    calls = np.zeros(len(rank.trace.operators) + 1, np.bool_)
+    calls[[one.row for one in called]] = True
+    chosen = calls[owner]  # the last row is that of events without an owner
+    rate, seen = np.ones(len(calls)), np.ones(len(calls))
+    for one in called:
+        rate[one.row] = peak * (_BACKWARD_REACHES if one.backward else _FORWARD_REACHES)
+        seen[one.row] = _SEEN_BY_QUERY if one.by_query else 1.0
+    due_ns = flops / rate[owner] * 1e9
+    spent, due = (np.bincount(owner[chosen], value[chosen], len(calls)).astype(float) for value in (took, due_ns))
+    left = np.clip(due / np.maximum(spent, 1), 0.0, 1.0)
+    if not chosen.any() or not (due > 0).any():
+        return None
+    left[due == 0] = 1.0
+    nodes = case.nodes(rank, device=chosen)
+    per_step = case.time_of(nodes)
+
+    def at(share: NDArray[np.float64]) -> Change:
+        return shortened(case, rank, chosen, took * share[owner])
+
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.time("kernels of attention with a mask", per_step, case.events_of(nodes), per=case.per),
+            evidence.share("of their time that flash kernels take for all scores", _mean(left, spent)),
+        ),
+        removal=at(left * np.sqrt(seen)),
+        floor=at(np.minimum(left * _SLOWER, 1.0)),
+        ceiling=at(left * seen),
+        method="replay: the same scores at the rate of flash kernels; a mask by query may hide half of them",
+        code=code_of(case, nodes),
+        ranks=(rank.rank,),
+        uncertainty=0.2,
+        confidence=_SURE_OF_FLASH,
+        detail="a mask selects the memory-efficient kernels",
+        rivals=("compute.unfused-attention", "compute.padding"),
+        remedy=_FLASH,
+    )
+
+
+def _mean(left: NDArray[np.float64], spent: NDArray[np.float64]) -> float:
+    return float((left * spent).sum() / max(spent.sum(), 1.0))
+
+
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),
+        Finder(on_a_gpu, ("trace", "device_events", "operators", "shapes", "peak")),
+    ),
+)

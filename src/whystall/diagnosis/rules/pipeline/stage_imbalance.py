@@ -13,6 +13,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, measured_runs
 from whystall.diagnosis.detectors.stages import sends_through, stages
+from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Change
 
@@ -42,7 +43,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         attributed_ns=stage_ns[slowest] - int(mean),
         evidence=(
             evidence.text("the slowest stage", _named(slowest, found.ranks)),
-            evidence.share("its compute above the mean of the stages", apart - 1),
+            Evidence(what="its compute, times the mean of the stages", value=round(apart, 4), unit="x"),
         ),
         removal=Change(duration=duration.astype(np.int64)),
         method="replay: the same compute in every stage",
@@ -71,7 +72,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         shared,
         evidence=(
             evidence.text("the slowest stage", f"rank {slowest.rank}"),
-            evidence.share("its work above the mean of the stages", apart - 1),
+            Evidence(what="its work, times the mean of the stages", value=round(apart, 4), unit="x"),
             evidence.time("its training thread works", round(work[slowest.rank]), per="step"),
         ),
         # A step is the slowest stage's time, plus one micro-batch's pass through the others, which gain nothing.
