@@ -66,7 +66,12 @@ def faults() -> Iterator[Case]:
         many = Requests(marks=marks, sequences=256, sampling="unfused")
         job = _job(WIDE, many, 55 + number)
         cured = replace(job, requests=replace(many, sampling="fused"))
-        yield Case(f"serving-sampling-unfused-{marks}", job, {"compute.fusible": cured})
+        yield Case(
+            f"serving-sampling-unfused-{marks}",
+            job,
+            {"inference.sorted-sampling": cured},
+            accepted=("compute.fusible",),
+        )
         slow = Requests(marks=marks, sampling="host", sampling_ns=4 * MS)
         job = replace(_job(WIDE, slow, 57 + number), stacks=marks == "vllm")
         cured = replace(job, requests=replace(slow, sampling="fused"))
