@@ -179,10 +179,12 @@ def called(*frames: tuple[str, str]) -> Any:
     inner = None
     for file, name in frames:
         code = SimpleNamespace(co_name=name, co_filename=file, co_firstlineno=1)
-        inner = SimpleNamespace(f_code=code, f_globals={"__name__": "a_module"}, f_back=inner)
+        module = file.partition("site-packages/")[2].removesuffix(".py").replace("/", ".") or "a_module"
+        inner = SimpleNamespace(f_code=code, f_globals={"__name__": module}, f_back=inner)
     return inner
 
 
+WANDB: Final = "/x/site-packages/wandb/integration/torch.py"
 TRAINER: Final = "/usr/lib/python3.11/site-packages/transformers/trainer.py"
 
 
@@ -197,6 +199,11 @@ TRAINER: Final = "/usr/lib/python3.11/site-packages/transformers/trainer.py"
         ((("train.py", "main"), ("/x/site-packages/pydantic/main.py", "validate_python")), None),
         ((("train.py", "main"), (TRAINER, "_maybe_log_save_evaluate"), (TRAINER, "log")), None),
         ((("train.py", "validate_model"), (TRAINER, "prediction_step")), "evaluation"),
+        # a package that keeps records logs, whatever it calls
+        ((("train.py", "main"), (WANDB, "_hook"), ("/usr/lib/python3.11/asyncio/events.py", "call_soon")), "logging"),
+        ((("train.py", "main"), ("/x/site-packages/torch/utils/tensorboard/writer.py", "flush")), "logging"),
+        ((("train.py", "main"), (WANDB, "agent"), ("train.py", "train"), (TRAINER, "training_step")), None),
+        ((("train.py", "main"), ("/x/site-packages/wandbox/run.py", "_hook")), None),
     ],
 )
 def test_what_a_library_does_for_the_users_line_is_known_by_its_own_functions(

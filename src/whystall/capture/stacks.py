@@ -169,12 +169,13 @@ class Loop:
 
 
 def _episode_below(leaf: FrameType | None, own: FrameType | None) -> str | None:
-    """The part that a library's function, called by the user's line, is by its name, the outermost of them."""
+    """The part of a library's function that the user's line called, by its name or its module; the outermost counts."""
     found = None
     for _ in range(_DEEPEST):
         if leaf is None or leaf is own:
             break
-        found = episode_of(leaf.f_code.co_name, "library") or found
+        module = str(leaf.f_globals.get("__name__", ""))
+        found = episode_of(leaf.f_code.co_name, "library") or episode_of(module, "module") or found
         leaf = leaf.f_back
     return found
 

@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Final, Literal
 
 Episode = Literal["checkpoint", "evaluation", "logging", "metric", "compilation"]
-SeenIn = Literal["event", "function", "library", "text", "leaf"]
+SeenIn = Literal["event", "function", "library", "module", "text", "leaf"]
 
 
 _OF_METRICS: Final = frozenset({"compute", "result", "update"})
