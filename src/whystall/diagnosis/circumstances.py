@@ -28,6 +28,14 @@ _NAMED: Final = ("annotations", "operators", "python_functions")
 
 def circumstances(case: Case) -> tuple[str, ...]:
     """The circumstances that hold, the most specific first."""
+    key = ("circumstances", -1)
+    if key not in case.kept:
+        case.kept[key] = _circumstances(case)
+    found: tuple[str, ...] = case.kept[key]
+    return found
+
+
+def _circumstances(case: Case) -> tuple[str, ...]:
     if not case.ranks:
         return ()
     kinds: set[JobKind] = set()
