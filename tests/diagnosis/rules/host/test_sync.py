@@ -244,3 +244,12 @@ def read_in(job: Job, operator: str) -> None:
         job.call("StreamSynchronize", job.busy_until[7] + 2_000 - job.at)
     for _ in range(LATER):
         job.operator("aten::view")
+
+
+def test_a_rank_with_stacks_gives_the_lines_and_the_remedy_of_all() -> None:
+    """Stacks are recorded on one rank, and another waits longer."""
+    jobs = waiting(*ITEM, frames=SCALER), waiting(*ITEM, waits=4)
+    finding = found_in(*(job.built for job in jobs))["host.sync"]
+    assert finding.scope.ranks == [0, 1]
+    assert [(place.file, place.line) for place in finding.code] == [("train.py", 7)]
+    assert finding.remedy == sync.CAUSE.remedies["scaler"]
