@@ -104,6 +104,8 @@ class Valued(Candidate):
     """Families of causes that have it as a symptom where one of them is at work on the same rank alone."""
     holds_back: bool = False
     """It keeps the host from running ahead: other host work may cost time only because of it."""
+    needs_first: tuple[str, ...] = ()
+    """Causes that must be removed before its own remedy can be applied: it is no other repair of their loss."""
     nameless: bool = False
     """An unidentified cost: ``if_hidden`` describes it, and other causes count by the gain that they add."""
 
