@@ -19,6 +19,15 @@ from whystall.vocabulary.waits import WaitRow, wait_rows
 _UNKNOWN: Final = ""
 
 
+def calls_of_kind(rank: RankCase, calls: Mask, kind: str) -> Mask:
+    """Which of some calls that wait (host events of a rank) are of a kind."""
+    first, last = rank.offsets["runtime_calls"]
+    rows = np.flatnonzero(calls[first:last])
+    out = np.zeros(len(calls), np.bool_)
+    out[first + rows[np.array(_kinds(rank, rows)) == kind]] = True
+    return out
+
+
 def kind_of_waits(case: Case, rank: RankCase, calls: Mask, *, least: float) -> str | None:
     """The kind of the waits (host events of a rank) that leave the device idle longest in the window.
 
