@@ -51,6 +51,7 @@ from whystall.analysis.work_results import (
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.finding import (
     Abstention,
+    Alternative,
     Blocking,
     CodeLocation,
     Evidence,
@@ -347,6 +348,12 @@ def finding() -> Finding:
         remedy=Remedy(text="Log the loss every 50 steps.", patch="- log(loss.item())\n+ if step % 50 == 0: log(loss.item())", risk="Coarser curves."),
         verify=Verification(command="whystall verify -- python train.py", expect="1.12x to 1.31x"),
         in_step=InStep(rank=0, device=0, step="ProfilerStep#2", window_ns=125 * MS, marks=[(10 * MS, 10 * MS), (60 * MS, 12 * MS)]),
+        instead=[Alternative(
+            id="host.launch-bound", title="The device waits for the host to launch many small kernels",
+            gain=Gain(floor=1.05, expected=1.17, ceiling=1.24, method="replay: all at once"),
+            code=[CodeLocation(file="average.py", line=9, symbol="update", share=0.9)],
+            remedy=Remedy(text="Update all tensors in one call.", patch="torch._foreach_lerp_(a, b, 0.1)", risk=None),
+        )],
     )  # fmt: skip
 
 

@@ -38,6 +38,9 @@ def test_every_format_says_all_of_a_finding(samples: dict[str, Report], form: st
         "Coarser curves.",
         "+ if step % 50 == 0: log(loss.item())",
         "input waits are 7 % of the step",
+        "1.17x (1.05 to 1.24)",
+        "update",
+        "Update all tensors in one call.",
         "Python stacks",
         "confidence 86 %",
     ):

@@ -104,6 +104,8 @@ class Valued(Candidate):
     """Families of causes that have it as a symptom where one of them is at work on the same rank alone."""
     holds_back: bool = False
     """It keeps the host from running ahead: other host work may cost time only because of it."""
+    needs_first: tuple[str, ...] = ()
+    """Causes that must be removed before its own remedy can be applied: it is no other repair of their loss."""
     nameless: bool = False
     """An unidentified cost: ``if_hidden`` describes it, and other causes count by the gain that they add."""
 
@@ -324,8 +326,12 @@ def _unrecorded(case: Case, change: Change | None, saved: float) -> float:
 def _on_all_ranks(worst: _Kind, others: list[_Kind]) -> _Kind:
     concerned = [one for one in others if one.attributed_ns >= _AT_WORK * worst.attributed_ns]
     alike = len({one.detail for one in concerned}) == 1
+    # Stacks may be recorded on some ranks alone: these know the lines, and by them the remedy.
+    known = worst if worst.code.lines else max(concerned, key=lambda one: (bool(one.code.lines), one is worst))
     return replace(
         worst,
+        code=known.code,
+        remedy=known.remedy,
         detail=worst.detail if alike else f"{worst.detail} (rank {worst.ranks[0]}; other ranks are similar)",
         ranks=tuple(sorted({rank for one in concerned for rank in one.ranks})),
         confidence=min(one.confidence for one in concerned),

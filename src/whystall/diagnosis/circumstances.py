@@ -21,6 +21,8 @@ from whystall.vocabulary.runtime_calls import is_call
 
 # Where graphs launch at least this share of the device's time, launching by graphs is no advice.
 _MOSTLY: Final = 0.5
+# With less than this share of a step's launches between two waits of the host, launching by graphs is no advice either.
+_WAITS_SPLIT: Final = 0.5
 _INSIDE: Final = frozenset({"aten::mm", "aten::addmm", "aten::convolution"})
 """Operators that torch calls inside a layer."""
 _NAMED: Final = ("annotations", "operators", "python_functions")
@@ -28,6 +30,14 @@ _NAMED: Final = ("annotations", "operators", "python_functions")
 
 def circumstances(case: Case) -> tuple[str, ...]:
     """The circumstances that hold, the most specific first."""
+    key = ("circumstances", -1)
+    if key not in case.kept:
+        case.kept[key] = _circumstances(case)
+    found: tuple[str, ...] = case.kept[key]
+    return found
+
+
+def _circumstances(case: Case) -> tuple[str, ...]:
     if not case.ranks:
         return ()
     kinds: set[JobKind] = set()
@@ -39,6 +49,7 @@ def circumstances(case: Case) -> tuple[str, ...]:
         "when_one_sample": all(is_given_one_sample(rank) for rank in case.ranks),
         "when_graphs": any(_by_graphs(rank) for rank in case.ranks),
         "when_serving": "serving" in kinds and not trains,
+        "when_waits": any(_waits_split_launches(rank) for rank in case.ranks),
         "when_sharded": "sharded" in kinds,
         "when_inference": not trains,
         "when_not_replicated": "replicated" not in kinds and not case.runs,
@@ -61,6 +72,23 @@ def is_given_one_sample(rank: RankCase) -> bool:
     given = rank.analysis.given
     layers = [row.rows for row in given if row.operator not in _INSIDE] or [row.rows for row in given]
     return bool(layers) and not learns and set(layers) == {1}
+
+
+def _waits_split_launches(rank: RankCase) -> bool:
+    """Whether waits of the host leave less than half of a usual step's launches between two of them."""
+    calls, steps = rank.trace.runtime_calls, rank.trace.steps
+    waits = np.sort(calls["ts_ns"].to_numpy()[matching(calls["name"], lambda name: is_call(name, "sync"))])
+    launches = np.unique(rank.launch_time[rank.launch_time >= 0])
+    if not len(waits) or not len(launches):
+        return False
+    begin = np.sort(steps["ts_ns"].to_numpy()) if len(steps) else launches[:1]
+    step, part = (np.searchsorted(edges, launches, side="right") for edges in (begin, waits))
+    _, step = np.unique(step, return_inverse=True)
+    whole = np.bincount(step)
+    (pairs, count) = np.unique(np.stack([step, part]), axis=1, return_counts=True)
+    largest = np.zeros(len(whole), np.int64)
+    np.maximum.at(largest, pairs[0], count)
+    return float(np.median(largest / whole)) < _WAITS_SPLIT
 
 
 def _by_graphs(rank: RankCase) -> bool:

@@ -91,7 +91,10 @@ def outcome(
 def needed(findings: Sequence[Finding]) -> list[str]:
     """The experiments that test a finding, or a cause that was considered beside it."""
     open_causes = [
-        cause for one in findings if one.severity != "info" for cause in (one.id, *(rival.id for rival in one.rejected))
+        cause
+        for one in findings
+        if one.severity != "info"
+        for cause in (one.id, *(rival.id for rival in one.rejected), *(other.id for other in one.instead))
     ]
     return [name for name in CHANGES if any(cause.startswith(_SPEAKS_OF[name]) for cause in open_causes)]
 

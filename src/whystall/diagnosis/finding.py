@@ -104,6 +104,16 @@ class InStep(_Result):
     marks: list[tuple[int, int]]
 
 
+class Alternative(_Result):
+    """Another cause of the same loss: its own repair saves ``gain``, and nothing more beside that of the finding."""
+
+    id: str
+    title: str
+    gain: Gain
+    code: list[CodeLocation]
+    remedy: Remedy
+
+
 class Finding(_Result):
     """A named cause with evidence, gain, remedy, and the way to verify it."""
 
@@ -131,6 +141,8 @@ class Finding(_Result):
     """
     in_step: InStep | None = None
     """Where in a step it is at work; ``None``: that is not known."""
+    instead: list[Alternative] = []
+    """Other repairs of the same loss."""
 
     @property
     def shown(self) -> bool:

@@ -8,12 +8,13 @@ from typing import Final
 
 from msgspec import structs
 
+from whystall.diagnosis.alternatives import alternatives
 from whystall.diagnosis.candidate import OF_ONE_RANK, Candidate, Code, Replayed, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.circumstances import fitting
 from whystall.diagnosis.evidence import time
-from whystall.diagnosis.finding import Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
+from whystall.diagnosis.finding import Alternative, Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
 from whystall.diagnosis.frameworks import in_words_of
 from whystall.diagnosis.gains import MOST_SAVED, percent, saved_by, scaled, severity_of, speedup, together
 from whystall.diagnosis.picture import in_step
@@ -63,6 +64,8 @@ class Teller:
         floor, ceiling, before = _as_remembered(case, one)
         floor = min(floor, max(_of_one_line(case, one), min(floor, LEAST_SHARE)))
         floor, guessed = _as_unrecorded(case, one, floor)
+        instead = alternatives(case, one, weighed.quiet)
+        rejected = [other for other in weighed.quiet if other.candidate.cause not in _causes(instead)]
         return Finding(
             id=cause.id,
             title=self._title(candidate),
@@ -82,12 +85,32 @@ class Teller:
             evidence=[*candidate.evidence, *self._beyond(one, per), *before, *guessed],
             code=list(self._code(cause, candidate).lines),
             code_explains=candidate.code.explains,
-            rejected=[*_rejected(one, weighed.quiet, per), *_beside(one, weighed.firing)],
+            rejected=[*_rejected(one, rejected, per), *_beside(one, weighed.firing)],
             missing_signals=list(candidate.missing),
             could_be=list(candidate.could_be),
             remedy=self._remedy(cause, candidate),
             verify=_verification(cause, self.case.facts.command),
             in_step=in_step(case, candidate),
+            instead=[self._instead(other, unrecorded) for other in instead],
+        )
+
+    def _instead(self, one: Weighed, unrecorded: Unrecorded | None) -> Alternative:
+        """Another repair of a finding's loss, with its own gain, lines and remedy."""
+        cause, candidate = self.causes[one.candidate.cause], one.candidate
+        floor, _ = _as_unrecorded(self.case, one, one.floor, unrecorded)
+        return Alternative(
+            id=cause.id,
+            title=self._title(candidate),
+            gain=Gain(
+                floor=speedup(floor),
+                expected=speedup(one.expected),
+                ceiling=speedup(one.ceiling),
+                method=candidate.method,
+                step_ns=self._step_ns(candidate) or None,
+                of=candidate.per(self.case),
+            ),
+            code=list(self._code(cause, candidate).lines),
+            remedy=self._remedy(cause, candidate),
         )
 
     def _beyond(self, one: Weighed, per: Per) -> list[Evidence]:
@@ -331,6 +354,10 @@ def _changed(command: str) -> str:
     stem, dot, suffix = words[script].rpartition(".")
     words[script] = f"{stem}_changed{dot}{suffix}"
     return " ".join(words)
+
+
+def _causes(weighed: Sequence[Weighed]) -> set[str]:
+    return {one.candidate.cause for one in weighed}
 
 
 def _rejected(one: Weighed, quiet: Sequence[Weighed], per: Per) -> list[Rejected]:

@@ -106,7 +106,15 @@ def _compared_part(report: Report) -> Report:
     """The report without what no comparison reads, such as evidence, timelines and lines of code."""
     findings = [
         msgspec.structs.replace(
-            finding, evidence=[], code=[], rejected=[], remedy=None, verify=None, in_step=None, missing_signals=[]
+            finding,
+            evidence=[],
+            code=[],
+            rejected=[],
+            instead=[],
+            remedy=None,
+            verify=None,
+            in_step=None,
+            missing_signals=[],
         )
         for finding in report.findings
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from whystall.diagnosis.finding import CodeLocation, Evidence, Finding, Gain, Plan
+from whystall.diagnosis.finding import Alternative, CodeLocation, Evidence, Finding, Gain, Plan, Remedy
 from whystall.report import format as fmt
 from whystall.report.cause_chains import chain_of, followers
 from whystall.report.names import clean, line_of_code, shorten
@@ -18,6 +18,7 @@ _MOST_EVIDENCE = 8
 _MOST_PLACES = 8
 _MOST_PATCH_LINES = 24
 _MOST_RANKS = 8
+_MOST_REPAIRS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,18 @@ class CodeLine:
     text: str | None
     share: str | None
     """Relative to the cause's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRepair:
+    """Another cause whose repair empties the same idle time, with its gain, its lines and its remedy."""
+
+    id: str
+    title: str
+    gain: str
+    places: tuple[CodeLine, ...]
+    remedy: str
+    patch: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +74,8 @@ class FindingView:
     risk: str | None
     command: str | None
     expect: str | None
+    instead: tuple[OtherRepair, ...]
+    """Other repairs of the same loss."""
     rejected: tuple[tuple[str, str], ...]
     missing: str | None
     """The signals that would raise confidence, and the alternatives that they would rule out."""
@@ -182,7 +197,6 @@ def value_words(value: float | str, unit: str) -> str:
 def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) -> FindingView:
     step_ns = report.verdict.step_ns
     remedy, proof = finding.remedy, finding.verify
-    patch = remedy.patch.split("\n")[:_MOST_PATCH_LINES] if remedy and remedy.patch else []
     # An informative finding gains nothing by itself, or perhaps nothing: a speed-up beside it would read as a promise.
     # It is
     # of no step's length.
@@ -202,16 +216,33 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
         places=tuple(_place(one) for one in finding.code[:_MOST_PLACES]),
         nowhere=_nowhere(finding),
         remedy=clean(remedy.text, 600) if remedy else None,
-        patch=tuple(clean(line.expandtabs(4), 160) for line in patch),
+        patch=_patch(remedy),
         risk=clean(remedy.risk, 300) if remedy and remedy.risk else None,
         command=clean(proof.command, 300) if proof else None,
         expect=clean(proof.expect, 300) if proof else None,
+        instead=tuple(map(_other_repair, finding.instead[:_MOST_REPAIRS])),
         rejected=tuple((clean(one.id, 80), clean(one.because, 200)) for one in finding.rejected[:8]),
         missing=_missing(finding),
         picture=(picture := picture_of(finding, gain, report)),
         section=_section(finding, report) if picture is None else None,
         chain=chain_of(finding, report),
         place=place if finding.shown else None,
+    )
+
+
+def _patch(remedy: Remedy | None) -> tuple[str, ...]:
+    lines = remedy.patch.split("\n")[:_MOST_PATCH_LINES] if remedy and remedy.patch else []
+    return tuple(clean(line.expandtabs(4), 160) for line in lines)
+
+
+def _other_repair(one: Alternative) -> OtherRepair:
+    return OtherRepair(
+        id=clean(one.id, 80),
+        title=clean(one.title, 300),
+        gain=gain_words(one.gain),
+        places=tuple(_place(place) for place in one.code[:_MOST_PLACES]),
+        remedy=clean(one.remedy.text, 600),
+        patch=_patch(one.remedy),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from whystall.analysis.results import Module
 from whystall.report import format as fmt
 from whystall.report import overview
-from whystall.report.findings import FindingsView, FindingView, findings_view
+from whystall.report.findings import FindingsView, FindingView, OtherRepair, findings_view
 from whystall.report.names import clean
 from whystall.report.ranks import DeviceReport, RankReport, by_rank, device_title
 from whystall.report.registry import Options
@@ -218,7 +218,18 @@ def _finding(finding: FindingView, number: int) -> Iterator[str]:
     if finding.command:
         expect = f", expect: {escape(finding.expect)}" if finding.expect else ""
         yield f"**Verify.** {code(finding.command)}{expect}\n"
+    for other in finding.instead:
+        yield from _instead(other)
     yield from _grounds(finding)
+
+
+def _instead(other: OtherRepair) -> Iterator[str]:
+    """Another repair of the same loss."""
+    at = ", ".join(f"{code(place.where)}{f' {code(place.text)}' if place.text else ''}" for place in other.places[:3])
+    where = f" At {at}." if at else ""
+    what = f"{escape(other.title)} ({code(other.id)}, {escape(other.gain)})"
+    yield f"**Or instead.** {what}.{where} {escape(other.remedy)}\n"
+    yield from _patch(other.patch)
 
 
 def _grounds(finding: FindingView) -> Iterator[str]:

@@ -134,7 +134,7 @@ def _properties(finding: Finding) -> dict[str, Any]:
     for one in raw["evidence"]:
         one["events"] = one["events"][:_MOST_EVENTS]
     kept = ("severity", "confidence", "gain", "scope", "attributed_ns_per_step", "evidence", "rejected")
-    named = {name: raw[name] for name in (*kept, "missing_signals", "could_be", "remedy", "verify")}
+    named = {name: raw[name] for name in (*kept, "missing_signals", "could_be", "remedy", "verify", "instead")}
     return {"tags": ["performance"], **named}
 
 

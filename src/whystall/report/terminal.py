@@ -13,7 +13,7 @@ from rich.text import Text
 
 from whystall.report import format as fmt
 from whystall.report import overview
-from whystall.report.findings import Fact, FindingsView, FindingView, findings_view, gain_words
+from whystall.report.findings import CodeLine, Fact, FindingsView, FindingView, OtherRepair, findings_view, gain_words
 from whystall.report.fitting import GAP, Fitted, fitted
 from whystall.report.names import clean
 from whystall.report.ranks import DeviceReport, RankReport, by_rank, device_title
@@ -177,14 +177,15 @@ def _details(finding: FindingView, *, full: bool) -> Iterator[RenderableType]:
     if finding.evidence:
         yield _evidence(finding.evidence if full else finding.evidence[:2])
     for place in finding.places if full else finding.places[:1]:
-        share = f"  ({place.share} of it)" if place.share else ""
-        yield Text(f"at {place.where}{f'  {place.text}' if place.text else ''}{share}", style="dim")
+        yield _at(place)
     if finding.nowhere and full:
         yield Text(finding.nowhere, style="dim")
     if finding.remedy:
         yield Text(f"do: {finding.remedy}")
     for line in finding.patch if full else finding.patch[:3]:
         yield Text(f"    {line}", style="cyan")
+    for other in finding.instead:
+        yield _instead(other)
     if full:
         yield from _grounds(finding)
 
@@ -208,6 +209,16 @@ def _grounds(finding: FindingView) -> Iterator[Text]:
         yield Text(f"considered and rejected: {cause}, {because}", style="dim")
     if finding.missing:
         yield Text(f"would be surer with: {finding.missing}", style="dim")
+
+
+def _instead(other: OtherRepair) -> Text:
+    at = "".join(f", at {place.where}{f' {place.text}' if place.text else ''}" for place in other.places[:1])
+    return Text(f"or instead: {other.title} ({other.id}), {other.gain} of the same time{at}: {other.remedy}")
+
+
+def _at(place: CodeLine) -> Text:
+    share = f"  ({place.share} of it)" if place.share else ""
+    return Text(f"at {place.where}{f'  {place.text}' if place.text else ''}{share}", style="dim")
 
 
 def _indented(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:

@@ -4,15 +4,17 @@ few and large ones do not.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, run, told_of
-from tests.diagnosis.jobs import GAP_NS, Job, is_worth, message
+from tests.diagnosis.jobs import GAP_NS, Job, is_worth, meet, message, together
 
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.rules.communication import small_messages
 from whystall.testing import TraceBuilder, trace
 
 COMPUTE_NS: Final = 1_000_000
@@ -212,3 +214,80 @@ def test_pieces_are_joined_as_far_as_nothing_is_computed_between(runs: int, left
     gain = found["communication.small-messages"].gain
     assert gain is not None
     assert gain.expected == pytest.approx(1 / (1 - 0.3 * (1 - left / MANY)), rel=0.01)
+
+
+LAYERS: Final = 12
+GATHER: Final = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def normed(*, synced: bool, named: str = "SyncBatchNorm", frame: str = "") -> list[Job]:
+    """Two ranks whose layers exchange small statistics, wait for the host's look at them, and go on."""
+    jobs = [Job(), Job()]
+    for _ in together(jobs, 8):
+        for _ in range(LAYERS):
+            for job in jobs:
+                job.operator("aten::cudnn_convolution", "sm80_xmma_fprop_implicit_gemm", 150_000)
+            begins = [job.at for job in jobs]
+            with ExitStack() as around:
+                for job in jobs:
+                    around.enter_context(job.inside(named))
+                    job.operator("aten::batch_norm_stats", "batch_norm_collect_statistics", 5_000)
+                if synced:
+                    exchange(jobs)
+                for job in jobs:
+                    job.operator("aten::batch_norm_elemt", "batch_norm_transform_input", 10_000)
+            for job, begin in zip(jobs, begins, strict=True):
+                if frame:
+                    job.built.python(frame, at=begin - 10, lasts=job.at - begin + 20)
+        for job in jobs:
+            job.wait()
+    return jobs
+
+
+def exchange(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.operator("aten::cat", "at::native::CatArrayBatchedCopy", 2_000)
+    with ExitStack() as around:
+        for job in jobs:
+            around.enter_context(job.inside("c10d::_allgather_base_"))
+        meet(jobs, GATHER, LATENCY_NS, **message("_allgather_base", 2_048))
+    for job in jobs:
+        with job.inside("aten::index"), job.inside("aten::nonzero"):
+            job.launch("Memcpy DtoH (Device -> Pageable)", 2_000, call="MemcpyAsync", category="gpu_memcpy")
+            job.call("StreamSynchronize", job.busy_until[7] + 2_000 - job.at)
+
+
+@pytest.mark.parametrize(
+    ("named", "frame"),
+    [
+        ("SyncBatchNorm", ""),
+        ("SyncBatchNorm", "nn.Module: SyncBatchNorm_3"),
+        ("SyncBatchnormFunction", "apex/parallel/optimized_sync_batchnorm.py(85): forward"),
+    ],
+)
+def test_a_norm_over_ranks_is_worth_its_exchange_and_its_waits(named: str, frame: str) -> None:
+    slow, repaired = normed(synced=True, named=named, frame=frame), normed(synced=False, named=named)
+    found = found_in(*(job.built for job in slow))
+    finding = found["communication.small-messages"]
+    is_worth(finding, slow[0].step_ns / repaired[0].step_ns, within=0.1)
+    assert finding.remedy == small_messages.CAUSE.remedies["norms"]
+    assert finding.evidence[0].value == LAYERS
+
+
+def test_other_small_collectives_of_layers_are_no_norms() -> None:
+    finding = found_in(*(job.built for job in normed(synced=True, named="RowParallelLinear")))
+    assert all(one.remedy != small_messages.CAUSE.remedies["norms"] for one in finding.values())
+
+
+def test_metrics_are_exchanged_seldom() -> None:
+    job = Job()
+    for _ in job.steps(8):
+        job.launch("gemm", COMPUTE_NS)
+        begin = job.at
+        for _ in range(MANY):
+            with job.inside("c10d::allreduce_"):
+                job.launch(NCCL, LATENCY_NS, **message("allreduce", 512))
+        job.built.python("torchmetrics/metric.py(500): sync", at=begin - 10, lasts=job.at - begin + 20)
+        job.wait()
+    finding = found_in(job.built)["communication.small-messages"]
+    assert finding.remedy == small_messages.CAUSE.remedies["metrics"]

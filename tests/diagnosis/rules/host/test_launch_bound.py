@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import case_of, found_in
 from tests.diagnosis.jobs import GAP_NS, Job, is_worth
 
+from whystall.diagnosis.diagnose import diagnose
+from whystall.diagnosis.rules import RULES
+from whystall.diagnosis.rules.host import launch_bound
 from whystall.testing import TraceBuilder, trace
 
 KERNELS: Final = 200
@@ -139,3 +142,63 @@ def test_gaps_within_a_graph_are_no_late_launches() -> None:
 
 def test_the_same_gaps_between_launches_are() -> None:
     assert "host.launch-bound" in found_in(replays(9_000, graph=False))
+
+
+def looped(*names: str, kernel: str = ATEN, backward: bool = False, rounds: int = 60) -> Job:
+    """Eight steps of rounds that call the same operators in turn, as slow as their calls."""
+    job = Job()
+    more = {"Fwd thread id": 1} if backward else {}
+    for _ in job.steps(8):
+        for _ in range(rounds):
+            for name in names:
+                job.operator(name, kernel, 3_000, **more)
+        job.operator("aten::mm", "ampere_sgemm_128x128_nn", 3_000)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("job", "kind"),
+    [
+        (looped("aten::mul_", "aten::add_"), "looped"),
+        (looped("aten::copy_", kernel="Memcpy DtoD (Device -> Device)"), "looped"),
+        (looped("aten::mul", "aten::add"), None),
+        (looped("aten::mul_", "aten::add_", backward=True), None),
+        (looped("aten::mul_", "aten::add_", rounds=12), None),
+        (looped("aten::mul_", "aten::add", "aten::sub", "aten::div", "aten::exp"), None),
+        (looped("aten::relu_", "aten::mm", kernel="ampere_sgemm_128x128_nn"), None),
+    ],
+)
+def test_a_loop_over_tensors_has_a_remedy_of_its_own(job: Job, kind: str | None) -> None:
+    """Tensors are changed in place, a few calls for each; chains, backward passes and layers are no such loops."""
+    finding = found_in(job.built)["host.launch-bound"]
+    assert (finding.remedy == launch_bound.CAUSE.remedies["looped"]) is (kind == "looped")
+
+
+@pytest.mark.parametrize(("every", "graphs"), [(0, True), (200, True), (80, False), (20, False)])
+def test_a_graph_is_no_advice_where_the_host_waits_between_the_launches(every: int, *, graphs: bool) -> None:
+    """One wait a step leaves a graph of the rest; many leave none of half a step."""
+    job = Job()
+    for _ in job.steps(8):
+        for number in range(KERNELS):
+            job.operator("aten::add", ATEN, 3_000)
+            if every and number % every == every - 1:
+                with job.inside("aten::item"):
+                    job.call("StreamSynchronize", 3_000)
+    case = case_of(job.built)
+    told = diagnose(case, RULES).findings
+    [finding] = [one for one in told if one.id == "host.launch-bound" and one.remedy is not None]
+    assert finding.remedy is not None
+    assert ("graph" in finding.remedy.text.split(":")[0]) is False or graphs
+    assert (finding.remedy == launch_bound.CAUSE.remedies["when_waits"]) is (not graphs)
+
+
+def test_the_lines_are_those_that_launch_while_the_device_idles() -> None:
+    job = Job()
+    for _ in job.steps(8):
+        for line, count, lasts in ((5, 30, 20_000), (9, 100, 2_000)):
+            since = job.at
+            for _ in range(count):
+                job.operator("aten::add", ATEN, lasts)
+            job.built.python(f"model.py({line}): forward", at=since - 10, lasts=job.at - since + 10)
+    finding = found_in(job.built)["host.launch-bound"]
+    assert (finding.code[0].file, finding.code[0].line) == ("model.py", 9)

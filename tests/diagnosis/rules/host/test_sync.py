@@ -4,7 +4,7 @@ a wait that costs nothing does not.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Final
 
 import pytest
@@ -141,3 +141,115 @@ def test_reads_that_find_the_device_idle_cost_their_own_time(operator: str) -> N
     finding = found_in(job.built)["host.sync"]
     own = 10_000 if operator else 8_000
     is_worth(finding, (20_000 + own) / 20_000, within=0.05)
+
+
+def waiting(
+    *operators: str,
+    frames: tuple[str, ...] = (),
+    copy: str = "",
+    waits: int = 3,
+    mark: str = "",
+) -> Job:
+    """Eight steps that wait in nested operators and frames, each time before the device runs dry."""
+    job = Job()
+    for _ in job.steps(8):
+        begin = job.at
+        for _ in range(waits):
+            job.operator("aten::mm", "gemm", PRODUCT_NS)
+            since = job.at
+            with ExitStack() as around:
+                for name in operators:
+                    around.enter_context(job.inside(name))
+                if copy:
+                    job.launch(copy, 2_000, call="MemcpyAsync", category="gpu_memcpy")
+                until = job.busy_until[7] + 2_000
+                job.call("StreamSynchronize", until - job.at)
+            for depth, frame in enumerate(frames):
+                job.built.python(frame, at=since - 20 + depth, lasts=job.at - since + 40 - 2 * depth)
+            for _ in range(LATER):
+                job.operator("aten::view")
+        if mark:
+            job.built.annotation(mark, at=begin, lasts=job.at - begin)
+    return job
+
+
+SCALER: Final = ("train.py(7): main", "torch/amp/grad_scaler.py(457): step")
+ITEM: Final = ("aten::item", "aten::_local_scalar_dense")
+
+
+@pytest.mark.parametrize(
+    ("operators", "frames", "copy", "kind"),
+    [
+        (ITEM, SCALER, "", "scaler"),
+        (ITEM, ("train.py(7): main", "torch/cuda/amp/grad_scaler.py(300): _maybe_opt_step"), "", "scaler"),
+        (("aten::index", "aten::nonzero"), ("nn.Module: SyncBatchNorm_3",), "", "norms"),
+        (("SyncBatchNorm", "aten::index", "aten::nonzero"), (), "", "norms"),
+        (
+            ("aten::is_nonzero", *ITEM),
+            ("a.py(1): f", "torch/nn/utils/clip_grad.py(180): clip_grad_norm_"),
+            "",
+            "clipped",
+        ),
+        (("aten::is_nonzero", *ITEM), ("transformers/trainer.py(2500): _inner_training_loop",), "", "filtered"),
+        (ITEM, ("a.py(1): f", "torchmetrics/metric.py(300): forward"), "", "metrics"),
+        (("aten::index", "aten::nonzero"), ("a.py(1): f",), "", "shapes"),
+        (("aten::nonzero",), (), "", "shapes"),
+        (("aten::_unique2",), (), "", "shapes"),
+        (("aten::repeat_interleave",), (), "", "shapes"),
+        (("aten::is_nonzero", *ITEM), (), "", "branches"),
+        (("aten::to", "aten::_to_copy", "aten::copy_"), (), "Memcpy DtoH (Device -> Pageable)", "brought"),
+        (("aten::to", "aten::_to_copy", "aten::copy_"), (), "CopyDeviceToHost", "brought"),
+        (("aten::to", "aten::_to_copy", "aten::copy_"), (), "CopyHostToDevice", "uploaded"),
+        ((), ("a.py(1): f",), "", "asked"),
+    ],
+)
+def test_a_remedy_fits_the_operator_and_the_library_that_wait(
+    operators: tuple[str, ...], frames: tuple[str, ...], copy: str, kind: str
+) -> None:
+    """Without stacks the operators decide."""
+    finding = found_in(waiting(*operators, frames=frames, copy=copy).built)["host.sync"]
+    assert finding.remedy == sync.CAUSE.remedies[kind]
+
+
+@pytest.mark.parametrize("frames", [(), ("train.py(7): main",), (*SCALER, "hooks.py(9): report")])
+def test_a_value_that_the_users_own_line_reads_keeps_the_general_remedy(frames: tuple[str, ...]) -> None:
+    """A library around a function of the user's is not what reads."""
+    finding = found_in(waiting(*ITEM, frames=frames, mark="Optimizer.step#SGD.step").built)["host.sync"]
+    assert finding.remedy is not None
+    assert finding.remedy not in sync.CAUSE.remedies.values() or finding.remedy == sync.CAUSE.remedies["when_inference"]
+
+
+def test_a_server_that_waits_keeps_the_remedy_of_servers() -> None:
+    """Its engine decides when it waits."""
+    job = waiting("aten::index", "aten::nonzero", mark="execute_context_1(8192)_generation_0(0)")
+    found = told_of(job.built)
+    assert "host.sync" not in found or found["host.sync"].remedy in {None, sync.CAUSE.remedies["when_serving"]}
+
+
+def test_a_remedy_needs_most_of_the_idle_time() -> None:
+    """Three kinds of waits that are alike: the general remedy speaks of all."""
+    job = Job()
+    for _ in job.steps(8):
+        for operator in ("aten::item", "aten::is_nonzero", "aten::nonzero"):
+            job.operator("aten::mm", "gemm", PRODUCT_NS)
+            read_in(job, operator)
+    finding = found_in(job.built)["host.sync"]
+    assert finding.remedy is not None
+    assert finding.remedy == sync.CAUSE.remedies["when_inference"]
+
+
+def read_in(job: Job, operator: str) -> None:
+    """A wait in an operator, after which the device runs dry."""
+    with job.inside(operator):
+        job.call("StreamSynchronize", job.busy_until[7] + 2_000 - job.at)
+    for _ in range(LATER):
+        job.operator("aten::view")
+
+
+def test_a_rank_with_stacks_gives_the_lines_and_the_remedy_of_all() -> None:
+    """Stacks are recorded on one rank, and another waits longer."""
+    jobs = waiting(*ITEM, frames=SCALER), waiting(*ITEM, waits=4)
+    finding = found_in(*(job.built for job in jobs))["host.sync"]
+    assert finding.scope.ranks == [0, 1]
+    assert [(place.file, place.line) for place in finding.code] == [("train.py", 7)]
+    assert finding.remedy == sync.CAUSE.remedies["scaler"]

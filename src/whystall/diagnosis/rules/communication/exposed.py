@@ -14,6 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import (
     EXCHANGE,
     POINT_TO_POINT,
@@ -25,7 +26,9 @@ from whystall.diagnosis.detectors.collectives import (
     step_of,
     waited_and_moved_ns,
 )
+from whystall.diagnosis.detectors.issuers import issuer_of_most
 from whystall.diagnosis.detectors.messages import loud_steps
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
@@ -35,6 +38,7 @@ _LEAST_COMPUTE: Final = CAUSE.threshold("least_compute")
 _BUCKET_BYTES: Final = CAUSE.threshold("bucket_bytes")
 _LEAST_LEFT: Final = CAUSE.threshold("least_left")
 _LEAST_UNMET: Final = CAUSE.threshold("least_unmet")
+_OF_ISSUER: Final = CAUSE.threshold("of_issuer")
 _MOSTLY_WAITING: Final = CAUSE.threshold("mostly_waiting")
 
 
@@ -99,6 +103,7 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
         ceiling=case.without(case.with_transfers(nodes)),
         method="replay: nothing waits for collectives but for the last bucket of a step, and for what experts exchange",
         ranks=tuple(rank.rank for rank in case.ranks),
+        remedy=_of_issuer(case, nodes),
         uncertainty=0.35,
         confidence=0.75 if alone else 0.9,
         tier=3,
@@ -114,6 +119,14 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
         if_hidden=f"communication takes {min(times.total_ns / max(case.step_ns, 1), 1.0):.0%} of the {whole} time, "
         f"{times.hidden_share:.0%} of it hidden behind compute, and {_what_is_left(case, times, nodes)}",
     )
+
+
+def _of_issuer(case: Case, nodes: Mask) -> Remedy | None:
+    """The remedy of what issues most of it, where that is no wrapper of the model; an engine issues its own."""
+    if "when_serving" in circumstances(case):
+        return None
+    kind = issuer_of_most(case, nodes, least=_OF_ISSUER, by_time=True)
+    return CAUSE.remedies.get(kind or "")
 
 
 def _what_is_left(case: Case, times: _Times, nodes: Mask) -> str:

@@ -14,6 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import (
     EXCHANGE,
     POINT_TO_POINT,
@@ -27,6 +28,7 @@ from whystall.diagnosis.detectors.collectives import (
     waited_and_moved_ns,
     without_gaps,
 )
+from whystall.diagnosis.detectors.issuers import issuer_of_most
 from whystall.diagnosis.detectors.messages import latency_ns, loud_steps, shorten, small_bytes
 from whystall.diagnosis.detectors.samples import (
     OF_OBJECTS,
@@ -37,8 +39,11 @@ from whystall.diagnosis.detectors.samples import (
     share_of,
 )
 from whystall.diagnosis.detectors.sent_again import broadcast_again
+from whystall.diagnosis.detectors.synced_norms import NORMS, exchange
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 
 CAUSE: Final = cause_beside(__name__)
@@ -46,6 +51,7 @@ _BUCKET_BYTES: Final = int(CAUSE.threshold("bucket_bytes"))
 _LEAST_SMALL: Final = CAUSE.threshold("least_small")
 _PARTLY_LATENCY: Final = CAUSE.threshold("partly_latency")
 _LEAST_OF_SAMPLES: Final = CAUSE.threshold("least_of_samples")
+_OF_ISSUER: Final = CAUSE.threshold("of_issuer")
 _ELSEWHERE: Final = CAUSE.threshold("elsewhere")
 _WRAPPED: Final = re.compile(r"DistributedDataParallel|FSDP|FullyShard|DeepSpeed|Megatron")
 _DISTRIBUTED: Final = re.compile(r"^torch\.distributed\b")
@@ -164,6 +170,9 @@ def _together(case: Case, found: Collectives, chosen: NDArray[np.bool_], latency
 
 
 def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
+    kind = None if "when_serving" in circumstances(case) else issuer_of_most(case, joined.bodies, least=_OF_ISSUER)
+    if kind == NORMS:
+        return _without_norms(case, latency)
     whole = case.with_transfers(joined.bodies)
     steps, loud = loud_steps(case)
     per_step = spent_ns(case, joined.bodies)
@@ -185,12 +194,42 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
         ranks=tuple(rank.rank for rank in case.ranks),
         uncertainty=0.2,
         confidence=0.9,
-        remedy=CAUSE.remedies["flattened"] if _by_its_own_loop(case) else None,
+        remedy=CAUSE.remedies[kind] if kind is not None else _of_its_own_loop(case),
         rivals=("communication.exposed", "communication.low-bandwidth", "communication.straggler"),
     )
     return (
         replace(found, uncertainty=0.4, confidence=0.6, missing=("sizes of the messages",)) if joined.unsized else found
     )
+
+
+def _without_norms(case: Case, latency: int) -> Replayed:
+    """SyncBatchNorm's exchange of statistics: the next layer needs each result, so that buckets cannot join them."""
+    found = exchange(case)
+    count = np.count_nonzero(case.in_window(found.bodies)) / max(case.steps * len(case.ranks), 1)
+    per_step, events = spent_ns(case, found.bodies), case.events_of(found.bodies)
+    return Replayed(
+        cause=CAUSE.id,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.count("collectives of SyncBatchNorm, forward and backward", count, events, per=case.per),
+            evidence.count("its waits of the host", found.waits_per_step, per=case.per),
+            evidence.time("latency of one", latency),
+            evidence.time("spent in them", per_step, per=case.per),
+        ),
+        removal=found.removal,
+        method="replay: without the exchange of statistics, its waits of the host, and what is called for it",
+        code=code_of(case, found.others),
+        ranks=tuple(rank.rank for rank in case.ranks),
+        uncertainty=0.2,
+        confidence=0.9,
+        detail="SyncBatchNorm exchanges statistics in each of its layers",
+        remedy=CAUSE.remedies[NORMS],
+        rivals=("communication.exposed", "communication.low-bandwidth", "communication.straggler"),
+    )
+
+
+def _of_its_own_loop(case: Case) -> Remedy | None:
+    return CAUSE.remedies["flattened"] if _by_its_own_loop(case) else None
 
 
 def _by_its_own_loop(case: Case) -> bool:

@@ -15,11 +15,14 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import lacks_a_stage
 from whystall.diagnosis.detectors.kernels import close_up
+from whystall.diagnosis.detectors.loops import loops_of_calls, while_idle
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 from whystall.replay.graph import LATENCY_NS, Change, Mask, NodeKind
 from whystall.trace.link import rows_of
 from whystall.vocabulary.runtime_calls import is_call
@@ -27,6 +30,9 @@ from whystall.vocabulary.runtime_calls import is_call
 CAUSE: Final = cause_beside(__name__)
 _GRAPH_GAP_NS: Final = int(CAUSE.threshold("graph_gap_ns"))
 _SLOW_CALL_NS: Final = int(CAUSE.threshold("slow_call_ns"))
+_LOOP_CALLS: Final = int(CAUSE.threshold("loop_calls"))
+_LOOP_ROUNDS: Final = int(CAUSE.threshold("loop_rounds"))
+_MOSTLY_LOOPED: Final = CAUSE.threshold("mostly_looped")
 _LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
 
 
@@ -83,6 +89,8 @@ def _as_one_graph(
     steps = max(len(device.steps), 1)
     call_ns, slow = _launch_calls(case, rank, work)
     at_once = replace(case.without(work), lag=graphs.lag)
+    idle = work & while_idle(case, rank)
+    looped = _is_of_loops(case, rank, idle)
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=late // steps,
@@ -97,6 +105,9 @@ def _as_one_graph(
         floor=Change() if blind else None,
         ceiling=replace(at_once, delay=graphs.delay),
         method="replay: all launches of a step at once, as from a CUDA graph",
+        code=code_of(case, idle),
+        remedy=CAUSE.remedies["looped"] if looped else None,
+        needs_first=("host.sync",) if not looped and "when_waits" in circumstances(case) else (),
         ranks=(rank.rank,),
         uncertainty=0.25,
         confidence=0.9,
@@ -104,6 +115,14 @@ def _as_one_graph(
         tier=0 if slow else 2,
         rivals=("host.python", "host.sync", "input.synchronous-loader"),
     )
+
+
+def _is_of_loops(case: Case, rank: RankCase, idle: Mask) -> bool:
+    """Whether loops that call a few operators over and over take most of the host's work while the device idles."""
+    begin, end = loops_of_calls(rank, most_calls=_LOOP_CALLS, least_rounds=_LOOP_ROUNDS)
+    if not len(begin):
+        return False
+    return case.time_of(idle & case.host_within(rank, begin, end)) >= _MOSTLY_LOOPED * max(case.time_of(idle), 1)
 
 
 def _launch_calls(case: Case, rank: RankCase, work: Mask) -> tuple[int, bool]:

@@ -12,6 +12,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import lacks_a_stage
 from whystall.diagnosis.detectors.host_calls import (
     callers,
@@ -22,6 +23,8 @@ from whystall.diagnosis.detectors.host_calls import (
     waited_ns,
     waiting_calls,
 )
+from whystall.diagnosis.detectors.wait_kinds import kind_of_waits
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of_calls
@@ -32,6 +35,9 @@ from whystall.vocabulary.runtime_calls import is_call
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
+_OF_WAITS: Final = CAUSE.threshold("of_waits")
+# The kind of wait for which the entry's own remedy, or that of the job's circumstances, is written.
+_READ: Final = "read"
 # Operators that hand a single value to Python, and do nothing else.
 _READS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"})
 
@@ -73,12 +79,21 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
         tier=1,
         holds_back=True,
         code=code_of_calls(case, rank, calls),
+        remedy=_remedy(case, rank, calls),
         ranks=(rank.rank,),
         rivals=("host.launch-bound", "host.python", "input.synchronous-loader"),
         missing=() if recorded else (SIGNALS["sync_events"].name,),
         confidence=0.95 if recorded else 0.9,
         if_hidden=hidden(rank, f"the host waits for the device {times} {case.per_step}"),
     )
+
+
+def _remedy(case: Case, rank: RankCase, calls: Mask) -> Remedy | None:
+    """The remedy of what the host waits for; an engine's waits are those of its scheduling."""
+    if "when_serving" in circumstances(case):
+        return None
+    kind = kind_of_waits(case, rank, calls, least=_OF_WAITS)
+    return None if kind is None or kind == _READ else CAUSE.remedies[kind]
 
 
 def _asked_to_wait(rank: RankCase) -> Mask:

@@ -1,0 +1,86 @@
+"""Kinds of waits of the host for the device, weighed by the idle time of the device around them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.around import within_library, within_operators
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
+from whystall.vocabulary.waits import WaitRow, wait_rows
+
+_UNKNOWN: Final = ""
+
+
+def calls_of_kind(rank: RankCase, calls: Mask, kind: str) -> Mask:
+    """Which of some calls that wait (host events of a rank) are of a kind."""
+    first, last = rank.offsets["runtime_calls"]
+    rows = np.flatnonzero(calls[first:last])
+    out = np.zeros(len(calls), np.bool_)
+    out[first + rows[np.array(_kinds(rank, rows)) == kind]] = True
+    return out
+
+
+def kind_of_waits(case: Case, rank: RankCase, calls: Mask, *, least: float) -> str | None:
+    """The kind of the waits (host events of a rank) that leave the device idle longest in the window.
+
+    ``None`` where no kind has the share ``least`` of that idle time.
+    """
+    first, last = rank.offsets["runtime_calls"]
+    begin, end = case.window_on(rank)
+    table = rank.trace.runtime_calls
+    start = table["ts_ns"].to_numpy()
+    rows = np.flatnonzero(calls[first:last] & (start >= begin) & (start < end))
+    if not len(rows):
+        return None
+    idle = _idle_around_ns(rank, (start + table["duration_ns"].to_numpy())[rows])
+    weight = idle if idle.any() else np.ones(len(rows), np.int64)
+    sums: Counter[str] = Counter()
+    for kind, own in zip(_kinds(rank, rows), weight.tolist(), strict=True):
+        sums[kind] += own
+    kind, most = max(sums.items(), key=lambda item: (item[1], item[0]))
+    return kind if kind != _UNKNOWN and most >= least * sum(sums.values()) else None
+
+
+def _kinds(rank: RankCase, calls: NDArray[np.intp]) -> list[str]:
+    """The kind of each of some runtime calls (rows)."""
+    table = rank.trace.runtime_calls
+    frame, operator = (rows_of(table[name])[calls].astype(np.int64) for name in ("frame", "operator"))
+    kinds = np.full(len(calls), _UNKNOWN, object)
+    for row in wait_rows():
+        kinds[(kinds == _UNKNOWN) & _matches(rank, row, frame, operator)] = row.kind
+    return list(kinds)
+
+
+def _matches(rank: RankCase, row: WaitRow, frame: NDArray[np.int64], operator: NDArray[np.int64]) -> Mask:
+    out = operator < 0 if row.bare else np.ones(len(operator), np.bool_)
+    if row.operator is not None:
+        out &= within_operators(rank, operator, row.operator)
+    if row.copy is not None and out.any():
+        events = rank.trace.device_events
+        copies = matching(events["name"], row.copy.search)
+        out &= np.isin(operator, np.unique(rows_of(events["operator"])[copies])) & (operator >= 0)
+    if row.frame is not None and out.any():
+        out &= within_library(rank, frame, operator, row.frame)
+    return out
+
+
+def _idle_around_ns(rank: RankCase, at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How long no event runs on the rank's devices around each instant; 0 where one runs then."""
+    table = rank.trace.device_events
+    start = table["ts_ns"].to_numpy()
+    order = np.argsort(start, kind="stable")
+    begin = start[order]
+    end = np.maximum.accumulate(begin + table["duration_ns"].to_numpy()[order])
+    after = np.searchsorted(begin, at)
+    before = end[np.clip(after - 1, 0, len(end) - 1)]
+    known = (after > 0) & (after < len(begin)) & (before <= at)
+    idle = begin[np.minimum(after, len(begin) - 1)] - before
+    return np.where(known, np.maximum(idle, 0), 0)
