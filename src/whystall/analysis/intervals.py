@@ -33,7 +33,7 @@ class Timeline:
     states: NDArray[np.uint8]
 
     def cumulative(self, counted: NDArray[np.bool_]) -> Cumulative:
-        """The time in states that are ``counted``, as a function that windows can be asked of."""
+        """The time in states that are ``counted``, as a function of windows."""
         flags = counted[self.states]
         spans = np.diff(self.times)
         sums = np.zeros(len(self.times), np.int64)

@@ -130,7 +130,7 @@ class Roles:
 
 
 def roles_of(doings: Sequence[Doing]) -> Roles | None:
-    """The ledger over what processes did; ``None`` where their recordings do not share any time."""
+    """The ledger over the processes' activities; ``None`` where their recordings do not share any time."""
     begin, end = max(one.begin for one in doings), min(one.end for one in doings)
     if begin >= end:
         return None

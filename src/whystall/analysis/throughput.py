@@ -1,8 +1,7 @@
 """The throughput way of rating a job: units of work per second and device, against a reference or a peak.
 
-It needs no recorded shapes: the caller says what one step works through in the whole job (all devices together), and
-the step time does the rest. Utilisation by FLOPs is that of the caller's model FLOPs at the dense peak of the dtype
-used.
+It needs no recorded shapes: the caller passes the work of one step of the whole job (all devices together), and the
+step time does the rest. Utilisation by FLOPs is that of the caller's model FLOPs at the dense peak of the dtype used.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The mean time from one step to the next, over how many steps, and what it was read from."""
+    """The mean time from one step to the next, the number of steps, and the source."""
 
     mean_ns: float
     steps: int

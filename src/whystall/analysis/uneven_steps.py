@@ -17,7 +17,7 @@ _MOST: Final = 1_000
 """Limit of steps: a longer run counts by its latest ones."""
 _WARM_UP: Final = 10
 _COUNTED: Final = 0.8
-"""Short steps share an answer of the kernel: where more of them do, nothing is said of single ones."""
+"""Short steps share a reading of the kernel: if more of them do, there is no result for single ones."""
 
 
 def uneven_steps(wholes: Sequence[RunSamples]) -> UnevenSteps | None:

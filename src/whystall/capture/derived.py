@@ -23,7 +23,7 @@ class Known:
 
 
 class Derived:
-    """Follows what the operators of a step give."""
+    """Follows the results of a step's operators."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -32,7 +32,7 @@ class Derived:
         """Weak references, which keep torch from giving a storage's place to another."""
 
     def forget(self) -> None:
-        """A step is over: what stays of it may be written to."""
+        """Ends a step: its remaining tensors may be written to."""
         self._known.clear()
         self._held.clear()
 
@@ -52,7 +52,7 @@ class Derived:
         for number, (address, storage) in enumerate({**(taken if writes else {}), **made}.items()):
             if found is None or (address not in made and writes):
                 self._known.pop(address, None)
-            elif writes or address not in taken:  # else it is a view of what is known already
+            elif writes or address not in taken:  # else it is a view of a known one
                 self._known[address] = Known(hash((found.name, number)), found.follows)
                 self._held[address] = _weak(storage)
         return found

@@ -115,7 +115,7 @@ class SteadyState:
         if not self.steady or self._seen % _LATEST_STEPS or len(self._recent) < _REMEMBERED_STEPS:
             return False
         remembered = list(self._recent)
-        # what happens in every second or third step slows a job, too
+        # an event in every second or third step slows a job, too
         sums = [sum(remembered[at : at + _IN_A_ROW]) for at in range(0, len(remembered), _IN_A_ROW)]
         before, latest = sums[: -_LATEST_STEPS // _IN_A_ROW], sums[-_LATEST_STEPS // _IN_A_ROW :]
         return statistics.median(latest) > ratio * statistics.median(before)
@@ -147,7 +147,7 @@ class RoundsOfSteps:
 
 
 class Windows:
-    """The state machine: `step_ended` after every step says what to do before the next."""
+    """The state machine: `step_ended` after every step returns the action before the next."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -159,7 +159,7 @@ class Windows:
         self.agreed: Callable[[int, int, bool], bool] | None = None
         """Whether a window begins after a step (both counted from 0) for which this rank is ready or not."""
         self.may_begin: Callable[[], bool] = lambda: True
-        """Asked before a window begins. If it says no, the window begins after a later step."""
+        """Called before a window begins. If it returns false, the window begins after a later step."""
         self._steps = 0
         self._waiting = schedule.wait
         self._in_window: int | None = None
@@ -208,7 +208,7 @@ class Windows:
         return action
 
     def _is_long(self, duration_ns: int) -> bool:
-        """Whether a step is so long that it begins a round, which counts it."""
+        """Whether a step is long enough to begin a round, which it is counted in."""
         usual_ns = self.steady.usual_ns()
         long = self.steady.is_slow(duration_ns, _LONG) and duration_ns - usual_ns > JITTER_NS
         self.rounds.add(long=long)

@@ -165,7 +165,7 @@ def _tensors(values: Value | tuple[Value, ...]) -> Iterator[Tensor]:
 
 
 def _written(node: Node) -> list[Tensor]:
-    """The tensors among a call's arguments that its schema says it writes."""
+    """The tensors among a call's arguments that it writes, by its schema."""
     signature = node.schema.partition("(")[2].rpartition(" -> ")[0].removesuffix(")")
     parts = [one for one in _split(signature) if one.strip() != "*"]
     pairs = zip(parts, node.given, strict=False)
