@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def path_of(name: str, folder: str) -> Path:
-    """The file of a baseline. Raises ``UsageError`` for what is no name."""
+    """The file of a baseline. Raises ``UsageError`` for an invalid name."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is no name of a baseline: use letters, digits, dots, dashes and underscores, at most 64"

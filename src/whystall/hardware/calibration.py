@@ -55,7 +55,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest operator there is: what the host spends on it, and how fast the device gets through many."""
+    """The smallest operator: the host's time for it, and the device's rate for many."""
 
     calls: int
     host_ns: Nanoseconds
@@ -103,7 +103,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         return max((one.bus_bytes_per_s for one in self.links), default=None)
 
     def merged(self, other: Calibration) -> Calibration:
-        """This measurement with what only ``other``, an earlier one of the same device, has, under the earlier date."""
+        """This measurement, completed by ``other``, an earlier one of the same device, under the earlier date."""
         kept = {name: getattr(other, name) for name in ("matmul", "copy", "launch", "links") if not getattr(self, name)}
         kept = {name: value for name, value in kept.items() if value}
         older = min(self.measured_on, other.measured_on) if kept else self.measured_on
@@ -135,7 +135,7 @@ def _read(path: Path) -> Calibration:
 
 
 def write_calibration(calibration: Calibration, folder: Path) -> Path:
-    """Keeps ``calibration``, together with what an earlier one of this device measured and this one did not."""
+    """Keeps ``calibration``, completed by an earlier one of this device."""
     make_private(folder, below=folder.parent)
     path = folder / _file_name(calibration)
     with contextlib.suppress(OSError, ValueError):

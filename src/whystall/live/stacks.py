@@ -40,7 +40,7 @@ def spy() -> str | None:
 
 @contextlib.contextmanager
 def recording(program: str, pid: int, seconds: float) -> Iterator[Callable[[], Stacks]]:
-    """Records while its body runs; what it gives waits for the end and returns the stacks."""
+    """Records while its body runs; the yielded function waits for the end and returns the stacks."""
     with tempfile.TemporaryDirectory(prefix="whystall-attach-") as folder:
         path = Path(folder) / "stacks.json"
         command = [

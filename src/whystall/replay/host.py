@@ -20,7 +20,7 @@ SOFT_STATES = (HostState.NONE, HostState.PYTHON)
 """States in which a thread may wait for another one."""
 # Shorter stretches are the pause between two events, not a wait for another thread.
 _LEAST_WAIT_NS = 1_000
-# A thread that polls sees the end of what it waits for within so long, and does so for at least ten times as long.
+# A thread that polls sees the end of its wait within this time, and polls for at least ten times as long.
 _POLL_NS = 20_000
 _LEAST_POLL_NS = 200_000
 

@@ -23,7 +23,7 @@ _MOST_THREADS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class DrawnRank:
-    """One rank's trace, and what drawing needs of it."""
+    """One rank's trace, with the tables for drawing."""
 
     number: int
     trace: Trace

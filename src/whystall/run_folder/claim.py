@@ -1,6 +1,6 @@
 """Takes a folder for a run.
 
-Nothing is removed but what a run wrote, known by exact name, in a folder that its run.json marks.
+It removes only files of an earlier run, by exact name, in a folder that its run.json marks.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _launches(events: pl.DataFrame, calls: pl.DataFrame, records: pl.DataFrame) 
 
 
 def _messages(posted: pl.DataFrame, operators: pl.DataFrame, events: pl.DataFrame) -> dict[Any, pl.DataFrame]:
-    """By thread the messages in order, but for those whose operators launched what carries them out."""
+    """The messages by thread, in order, without those whose operators launched their events."""
     at = operators.select(pl.int_range(pl.len(), dtype=pl.Int32).alias("row"), "ts_ns", "thread")
     launching = events.select(_row("operator").alias("row")).drop_nulls().unique()
     return _by_thread(posted.join(launching, on="row", how="anti").join(at, on="row").sort("ts_ns", "row"))

@@ -40,9 +40,9 @@ LARGEST_BYTES: Final = 4 << 30
 _HOST_ORDER: Final = "host_order"
 _FILES: Final = (*TABLES, _HOST_ORDER)
 _STAGING: Final = ".writing-"
-_ABANDONED_S: Final = 86_400  # what a process that died left behind
+_ABANDONED_S: Final = 86_400  # files of a process that died
 _DIGEST_BYTES: Final = 20
-_ENTRY: Final = re.compile(r"[0-9a-f]{40}")  # the folder holds what others keep as well
+_ENTRY: Final = re.compile(r"[0-9a-f]{40}")  # the folder holds other programs' files as well
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -96,7 +96,7 @@ def looks_like_trace(path: Path, readers: Sequence[Reader] = READERS) -> bool:
 
 
 def folders_among(sources: Iterable[object]) -> list[Path]:
-    """The folders among what was given, which may be those of watched runs."""
+    """The folders among the inputs, which may be those of watched runs."""
     paths = [Path(source) for source in sources if isinstance(source, str | Path)]
     return [path for path in paths if _is(Path.is_dir, path)]
 

@@ -63,7 +63,7 @@ def _state(path: Path) -> tuple[int, ...]:
 
 
 def _content(path: Path) -> bytes:
-    """The file's digest; of one that cannot be read a mark, which no content has."""
+    """The file's digest; for an unreadable one a mark that no content has."""
     try:
         return digest_of(path)
     except OSError as error:

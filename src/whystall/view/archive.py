@@ -1,8 +1,8 @@
 """An archive of the ranks' own traces with a manifest that puts them on one clock, as Perfetto merges them (v58 on).
 
 The format: docs/reference/perfetto-manifest.md of Perfetto. A trace in JSON has no clock of its own, so that its file
-is pinned to that of another rank: what one reads at T the other reads at T + ``offset_ns``. Nothing is rewritten, and
-drift cannot be said.
+is pinned to that of another rank: the time T of one is T + ``offset_ns`` of the other. Nothing is rewritten, and drift
+cannot be expressed.
 """
 
 from __future__ import annotations

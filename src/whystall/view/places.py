@@ -21,7 +21,7 @@ _LEAST_NS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stretch of one rank's recording, and what is to be seen in it."""
+    """A stretch of one rank's recording, and its content."""
 
     rank: int
     device: int

@@ -54,7 +54,7 @@ class Inspected:
     messages: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, text: str) -> None:
-        """Takes in the log of one process."""
+        """Adds the log of one process."""
         self.files += 1
         for line in text.splitlines():
             if not line.strip():

@@ -1,4 +1,4 @@
-"""The largest batch of which a step fits its device: a search over predictions."""
+"""The largest batch whose step fits its device: a search over predictions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from whystall.errors import UsageError
 from whystall.model.prediction.results import BatchPeak
 
 MOST: Final = 2**20
-"""Batches beyond are not asked for: something else than memory ends them."""
+"""Larger batches are not tried: other limits than memory end them."""
 _FIRST: Final = (8, 16)
 _BY_LINES: Final = 12
 

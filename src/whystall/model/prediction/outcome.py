@@ -41,12 +41,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """One simulated step: peaks by section, work by phase, and what was counted and assumed on the way.
+    """One simulated step: peaks by section, work by phase, and counts and assumptions on the way.
 
-    ``blocks`` is where the repeated blocks stand and how many of them were run; ``None`` where there are none.
-    ``boundary_bytes`` is what the first of them is given, ``tensor_parallel_bytes`` what a rank sends at least to those
-    that share its products. ``sizes`` are those of a language model. ``modules`` have a star for the number of one of
-    alike ones.
+    ``blocks`` is the place of the repeated blocks and the number that were run; ``None`` where there are none.
+    ``boundary_bytes`` is the size of the first one's input, ``tensor_parallel_bytes`` the least bytes that a rank sends
+    to those that share its products. ``sizes`` are those of a language model. ``modules`` have a star for the number of
+    one of alike ones.
     """
 
     sections: Mapping[Section, SectionPeak]

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answers each request: with an outcome, or with what went wrong."""
+    """Answers each request: with an outcome, or with an error."""
     ready = False
     while (frame := read_frame(requests)) is not None:
         request = msgspec.msgpack.decode(frame, type=Request)

@@ -87,7 +87,7 @@ def _check_ranks(request: Request) -> None:
 
 
 def _run_ranks(order: Order, timeout_s: float) -> tuple[list[Answer], str]:
-    """The same of several ranks: what they agree on, and of a first batch that did not run which of them ended how."""
+    """The same for several ranks: the joint answers, and for a first batch that did not run the kind of end."""
     ends, late = run_ranks(order, order.request.ranks, timeout_s)
     answers, ended = agreed(ends, late=late)
     if answers or ended is not None:

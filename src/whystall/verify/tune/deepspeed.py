@@ -1,4 +1,4 @@
-"""The DeepSpeed configuration that a command names: what it sets of ZeRO, and copies of it with other settings.
+"""The DeepSpeed configuration of a command: its settings of ZeRO, and copies of it with other settings.
 
 The user's file is read and never written.
 """
@@ -27,7 +27,7 @@ _LARGEST: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A configuration, at the word of the command that names it: ``option`` is what stands before it there."""
+    """A configuration, at its word of the command; ``option`` is the text before it there."""
 
     at: int
     option: str

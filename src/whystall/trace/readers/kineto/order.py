@@ -1,6 +1,6 @@
 """An order of threads and of simultaneous events that does not depend on how a file lists them.
 
-Which of several events of one instant is outside, and which thread counts first, would else be decided by the file:
+The file's own order would else decide which of several events of one instant is outside, and which thread counts first:
 writers differ in it, and so do the tools that merge, filter or sort traces.
 """
 
