@@ -22,7 +22,7 @@ _MOST_RANKS = 8
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One measured fact: what it is, its value with a unit, and the event that shows it best."""
+    """One measured fact: its name, its value with a unit, and the event that shows it best."""
 
     what: str
     value: str
@@ -31,7 +31,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """A place in the code, and what stands there."""
+    """A place in the code, and its text."""
 
     where: str
     text: str | None
@@ -66,11 +66,11 @@ class FindingView:
     """The signals that would raise confidence, and the alternatives that they would rule out."""
     picture: PictureView | None
     section: tuple[str, str] | None
-    """The section that shows what no step does, and a link to it in words."""
+    """The section that shows a cause without a picture of a step, and the words of a link to it."""
     chain: tuple[str, ...]
     """Consequences of the finding, from its line of code to the waiting ranks; empty if there are none."""
     place: int | None
-    """Its place among the report's findings, if it says where in a recording it is to be seen."""
+    """Its place among the report's findings, if it has a place in a recording."""
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingsView:
-    """All that a diagnosis says: what to fix, what is only worth knowing, and how sure it is."""
+    """The whole diagnosis: findings to fix, notes, and its certainty."""
 
     named: tuple[FindingView, ...]
     notes: tuple[FindingView, ...]
@@ -147,7 +147,7 @@ def gain_words(gain: Gain) -> str:
     return f"{_times(gain.expected)} ({_plain_times(gain.floor)} to {_plain_times(gain.ceiling)})"
 
 
-# A replay in which next to nothing is left says that the cause is nearly everything, not how often.
+# A replay in which next to nothing is left shows that the cause is nearly everything, not how many times.
 _MOST_TIMES = 100
 
 
@@ -216,7 +216,7 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
 
 
 def _section(finding: Finding, report: Report) -> tuple[str, str] | None:
-    """With several ranks the page may leave out the memory of some."""
+    """The section for a cause without a picture; with several ranks the page may lack the memory of some."""
     ranks = {one.rank for one in report.memory}
     if finding.id.startswith("memory.") and len(ranks) == 1 and len(report.source.ranks) < 2:
         return f"r{ranks.pop()}-sec-memory", "Show the memory of the recording"
@@ -282,7 +282,7 @@ def _plan(plan: Plan | None) -> PlanView | None:
 
 
 def _undecided(report: Report) -> tuple[Undecided, ...]:
-    """The causes that could not be looked for, by what would have been needed; what frees most comes first."""
+    """The causes that could not be checked, by their missing signals; those whose signals free most come first."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for one in report.abstained:
         groups.setdefault(tuple(one.missing_signals), []).append(clean(one.id, 80))
