@@ -50,7 +50,7 @@ def batched_messages(records: pl.DataFrame, tables: dict[str, pl.DataFrame]) -> 
 def _launches(events: pl.DataFrame, calls: pl.DataFrame, records: pl.DataFrame) -> dict[Any, pl.DataFrame]:
     """The launches by thread, in order, each with its kernel and whether that kernel carries messages without a record.
 
-    A graph's launches are excluded: its messages were posted when the graph was captured.
+    A graph's launch carries none: its messages were posted when the graph was captured.
     """
     recorded = records.select("source", "row").unique()
     of_kernel = recorded.filter(pl.col("source") == "device").select(kernel="row", of_kernel=pl.lit(value=True))
