@@ -1,7 +1,7 @@
 """The input size of a step: it shows whether two recordings have batches of the same size.
 
 Nothing in a trace is called a batch. But if a product of the same operator with the same weights has another number of
-rows, it has more or less to do, and that is recorded wherever shapes are.
+rows, it has more or less work; the shapes record that.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _fusible_chains(
     *,
     origin: int,
 ) -> list[FusibleChain]:
-    """Runs of at least two calls, like ones together, the longest total first."""
+    """Runs of at least two calls, equal runs merged, the longest total first."""
     found = _runs_and_chains(trace, tree, work, stream, fusible, peak, origin=origin)
     return sorted((chain for _, _, chain in found), key=lambda chain: (-chain.total_ns, chain.start_ns))
 
@@ -333,7 +333,7 @@ def chain_events(
     rows, firsts, left, most = [], [], [], []
     costliest: tuple[int, list[str]] = (0, [])
     for first, last, chain in _runs_and_chains(trace, tree, work, stream, fusible, peak, origin=0):
-        # One operator again and again works on other tensors each time (gradients, buffers): nothing to fuse.
+        # One repeated operator works on other tensors each time (gradients, buffers): nothing to fuse.
         if chain.total_ns <= 0 or chain.calls < calls or len(set(chain.operators)) == 1:
             continue
         if chain.fused_ns is None:

@@ -41,7 +41,7 @@ def training_thread(trace: Trace) -> int | None:
     return None
 
 
-# Within the threads that autograd starts for devices a few operators lie in none of its calls, such as those of hooks.
+# A few operators on autograd's device threads, such as those of hooks, lie outside its calls.
 _MOSTLY_BACKWARD: Final = 0.9
 
 

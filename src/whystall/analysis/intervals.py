@@ -93,7 +93,7 @@ class Spans:
 
     @classmethod
     def joined(cls, pieces: Sequence[Spans]) -> Spans:
-        """All of them in order, without empty ones; neighbours of one part are one."""
+        """All non-empty intervals in order; neighbours of one part are merged."""
         begin, end, part = (
             np.concatenate([getattr(piece, field) for piece in pieces]) for field in ("begin", "end", "part")
         )

@@ -51,7 +51,7 @@ class Places:
     begins: Rows
     phase: Rows
     run: Rows
-    """The number of the stretch of one phase that begins with or goes on at each instant."""
+    """The number of the stretch of one phase at each instant."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Where device time comes from: operators, compiled kernels, replayed graphs; unknown origins are counted as such.
 
 A kernel that Inductor made carries the operators it was fused from in its name, and its launch lies in the compiled
-region; both are read. A replayed graph is one launch of many kernels: it has a caller, and no operators.
+region; this module reads both. A replayed graph is one launch of many kernels: it has a caller, and no operators.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Pace:
     in_a_row_ns: float
     """The median of the means of a few consecutive latest steps: it includes events of every second or third step."""
     ratio: float
-    """That in terms of the same of the first steps."""
+    """The same, relative to the first steps."""
     slower: bool
     computes: bool
     """Whether the excess is compute, and less than half as long again, as on a machine that is slower."""

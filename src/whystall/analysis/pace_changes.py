@@ -34,7 +34,7 @@ _MOST_CHANGES: Final = 8
 
 
 def pace_changes(duration: Durations) -> list[int]:
-    """The steps from which on the run has another pace, in order; none where a pace comes back.
+    """The steps at which the run changes its pace, in order; none if an earlier pace returns.
 
     >>> pace_changes(np.repeat([8_000, 31_000], [100, 60]))
     [100]

@@ -29,7 +29,7 @@ class Stretches:
 
     @classmethod
     def of(cls, begin: Times, end: Times, pause_ns: int = 0) -> Stretches:
-        """The union of intervals in any order; those that are ``pause_ns`` or less apart are one."""
+        """The union of unsorted intervals; those that are ``pause_ns`` or less apart are one."""
         order = np.argsort(begin, kind="stable")
         order = order[end[order] > begin[order]]
         begin, end = begin[order], np.maximum.accumulate(end[order]) if len(order) else end[order]
@@ -42,7 +42,7 @@ class Stretches:
         return Stretches(low[high > low], high[high > low])
 
     def at(self, instants: Times) -> NDArray[np.bool_]:
-        """Whether each instant lies in one."""
+        """Whether each instant lies in an interval."""
         place = np.searchsorted(self.begin, instants, side="right") - 1
         if not len(self.begin):
             return np.zeros(len(instants), np.bool_)

@@ -141,7 +141,7 @@ def _ends(past: NDArray[np.int64]) -> list[int]:
 def _joined(steps: pl.DataFrame, profiled: NDArray[np.bool_]) -> pl.DataFrame:
     """The steps that were not recorded, where memory has settled; their heap without growth during recorded ones.
 
-    A job that is recorded again and again has no long stretch. None where the heap is not known.
+    A job that is recorded often has no long stretch. None where the heap is not known.
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[True], profiled, [True]]).astype(np.int8)))
     parts, between, last = [steps[:0]], 0, None

@@ -138,7 +138,7 @@ class UnevenSteps(Result):
 
 
 class RunSummary(Result):
-    """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
+    """All steps of a watched run, from its samples, without those under the profiler and the first ones.
 
     ``shares`` are of the measured time, by the stepping thread's activity; ``slow_ns`` is the slow steps' excess over
     the median. ``durations_ns`` holds the first steps too, thinned to at most 400 values that keep the spikes.

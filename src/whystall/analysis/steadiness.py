@@ -14,8 +14,7 @@ from whystall.analysis.results import Ledger, Step
 FEWEST_TO_DROP: Final = 6
 # With fewer steps the usual ones are unknown.
 _FEWEST_TO_DIFFER: Final = 3
-# A slow step takes this many times as long as the fast quarter at least, and slow ones this many times as long as
-# usual ones: a scatter of a tenth does not reach it.
+# Least ratio of a slow step to the fast quarter, and of slow steps to usual ones: a scatter of a tenth stays below.
 _SLOW: Final = 1.2
 _APART: Final = 1.25
 

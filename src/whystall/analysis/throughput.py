@@ -43,7 +43,7 @@ class StepTime:
 
 
 def step_time(devices: Sequence[Device], runs: Sequence[RunSummary]) -> StepTime | None:
-    """The job's step time: of the steps outside the profiler where a run was watched, else of the recorded ones.
+    """The job's step time: from the steps outside the profiler if the run was watched, else from the recorded ones.
 
     Ranks wait for each other, so the slowest rank's is the job's. A recorded step's window ends where the next begins;
     the last one's does not, and is left out where there are others.

@@ -300,7 +300,7 @@ class WorkSums:
     def row(self, group: int) -> GroupWork:
         """The numbers of a group that is one thing.
 
-        Rates over all its time, where nearly all of it is of known work.
+        Rates over its whole time, if nearly all of the work in it is known.
         """
         total = int(self.total_ns[group])
         if not self.calls[group] or total <= 0:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from whystall.run_folder.description import MOST_SPARSE, CountedLabels, SparseMatrix
 
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm"})
-# Which of the label's dimensions is that of classes is the same for both: the second of the scores.
+# The class dimension is the same for both: the second of the scores.
 _LOSSES: Final = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
 _MATRIX: Final = 2
 _LARGE: Final = 1 << 16

@@ -1,7 +1,7 @@
 """Derives results of operators from known results: from ones that were read, and from plain numbers.
 
-The inputs of a long operator are read. The short ones behind it are known without: an operator whose inputs follow from
-the same, by the same operators, has the same result. Results are known by their storages, within a step.
+The inputs of a long operator are read. Later short operators need no reading: an operator has the same result if its
+inputs derive from the same values by the same operators. Results are known by their storages, within a step.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Derived:
 
 
 def _storage_of(torch: Any, tensor: Any) -> Any:
-    """The storage of a plain tensor; others have none that all of it is in."""
+    """The storage of a plain tensor; other tensors lie in no single storage."""
     plain = tensor.layout is torch.strided and not tensor.is_nested
     return tensor.untyped_storage() if plain else None
 

@@ -103,7 +103,7 @@ def _repeating(original: Callable[[Any], Any], told: Injected) -> Callable[[Any]
         if key not in kept:
             kept[key] = (self._dataset, original(self))
         else:
-            with contextlib.suppress(TypeError):  # an iterable data set has no length: it goes on
+            with contextlib.suppress(TypeError):  # an iterable data set has no length: continue
                 if given >= len(self):
                     self._whystall_given = 0
                     raise StopIteration

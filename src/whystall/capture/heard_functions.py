@@ -37,7 +37,7 @@ class _Heard:
     def begins(self, *first: object) -> None:
         """The function is called; ``first`` is its first argument, if it has one."""
         for before, _ in self.listeners:
-            with suppress(Exception):  # this runs in the user's job, whose call goes on
+            with suppress(Exception):  # this runs in the user's job, whose call must not fail
                 before(*first)
 
     def ends(self, *result: Any) -> Any:

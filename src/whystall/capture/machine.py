@@ -37,7 +37,7 @@ class MachineSampler:
         """How long this thread has computed."""
 
     def start(self) -> None:
-        """Begins, and does its imports.
+        """Starts, after its imports.
 
         A later import beside the job's own could meet one that is half done.
         """

@@ -15,7 +15,7 @@ from whystall.run_folder.layout import oom_name, snapshot_name, staged_snapshot
 
 _MOST_ENTRIES: Final = 100_000
 _MOST_OF_FAILURES: Final = 3
-"""A search for the largest batch runs out of memory again and again."""
+"""A search for the largest batch runs out of memory repeatedly."""
 
 
 class MemorySnapshots:

@@ -28,7 +28,7 @@ _MOST_VALUES: Final = 1 << 19
 _ENOUGH: Final = 1024
 _FEW_ROWS: Final = 2
 _MOST_SIZES: Final = 64
-# Convolutions over frames leave every second of them, again and again.
+# Each convolution over frames leaves every second of them.
 _STRIDES: Final = (1, 2, 4, 8)
 # An end-of-sequence token that also serves as padding occurs once inside a row as well.
 _ELSEWHERE: Final = 0.02

@@ -18,7 +18,7 @@ from whystall.capture.masks import Rows
 # With a larger share read little is saved.
 _MOST_READ: Final = 0.5
 _LEAST: Final = 1 << 12
-# Operators that compute each place by itself, beside those that torch calls pointwise; random ones among them.
+# Operators that compute each place independently, beside torch's pointwise ones; random operators among them.
 _BY_PLACE: Final = frozenset({
     "aten::_to_copy", "aten::clone", "aten::native_dropout", "aten::normal", "aten::rand", "aten::randint",
     "aten::randn", "aten::randperm", "aten::upsample_bicubic2d", "aten::upsample_bilinear2d",
@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
     @property
     def held(self) -> int:
-        """How many they are, each counted once where a stride is none."""
+        """The number of distinct places (a stride of 0 repeats one)."""
         return math.prod(n for n, step in zip(self.size, self.stride, strict=True) if step)
 
 
@@ -75,7 +75,7 @@ class Through(NamedTuple):
     """The dimensions that are turned around."""
 
     def places(self, part: Part) -> Part | None:
-        """The places that some made ones come of; nothing where these are not known, or all."""
+        """The source places of the places ``part`` of the result; ``None`` if they are unknown, or all."""
         if self.by == "rows":
             return self._rows(part)
         made, given = self.made, self.given
@@ -103,7 +103,7 @@ class Through(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How an operator reads storages, by their addresses; and its result, where each place is made by itself."""
+    """How an operator reads storages, by their addresses; and its result, if it computes each place independently."""
 
     parts: Mapping[int, Part]
     """Storages that it receives a partial view of."""

@@ -63,7 +63,7 @@ class RepeatsSeen:
         self._ended = False
 
     def step_ended(self, duration_ns: int, *, in_call: bool = False) -> None:
-        """Begins when some steps have ended, and goes on with each; ``in_call``: the call that begins one has begun."""
+        """Begins after some steps, and continues with each; ``in_call``: the call that begins one has begun."""
         if self._ended:
             self.close()
             return

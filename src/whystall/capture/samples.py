@@ -233,7 +233,7 @@ class Stopwatch:
             running[-1].inner_ns += whole_ns
 
     def was_another(self, other: Stopwatch) -> None:
-        """Moves the time until now to the other stopwatch, except time counted within it; this one goes on."""
+        """Moves the time until now to the other stopwatch, except time counted within it; this one continues."""
         if self.depth:
             now = clock.perf_counter_ns()
             other.total_ns += max(now - self.began_ns - self.inner_ns, 0)

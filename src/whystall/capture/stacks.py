@@ -57,7 +57,7 @@ _WAITING: Final = frozenset(
         "_worker",
     )
 )
-# A long run is looked at less often, so that all of it costs as little as its beginning.
+# A long run is sampled less often, so that its total cost stays as small as at its beginning.
 _SLOWER_AFTER: Final = 3_000
 _SLOWEST_S: Final = 0.5
 _WRITE_EVERY_S: Final = 10.0
@@ -127,7 +127,7 @@ def _cell(file: str) -> int | None:
 
 
 def is_library(filename: str) -> bool:
-    """Whether code in a file is none that the user wrote: of an installed package, of Python's own library, or made."""
+    """Whether code in a file is not the user's: of an installed package, of Python's own library, or generated."""
     return bool(_LIBRARY.search(filename))
 
 
@@ -152,7 +152,7 @@ class Loop:
             frame = frame.f_back
 
     def episode(self, frame: FrameType | None) -> str | None:
-        """The part that a function on the stack is by its name, the outermost of all."""
+        """The step's part by the name of the outermost such function on the stack."""
         found = None
         for _ in range(_DEEPEST):
             if frame is None:
@@ -168,7 +168,7 @@ class Loop:
 
 
 def _episode_below(leaf: FrameType | None, own: FrameType | None) -> str | None:
-    """The part that a library's function, called by the user's line, is by its name, the outermost of them."""
+    """The step's part by the name of the outermost library function below the user's line."""
     found = None
     for _ in range(_DEEPEST):
         if leaf is None or leaf is own:
@@ -295,7 +295,7 @@ class StackSampler:
         unwritten, began_ns = 0.0, clock.thread_time_ns()
         between = random.Random(os.getpid()).uniform  # noqa: S311 - no secret; and the user's own numbers stay as they are
         while True:
-            # For steps of even length an even pause would always find the same part.
+            # With steps of equal length an equal pause would always find the same part.
             pause = WINDOW_S if self._session.recording else self.pause_s * between(*_UNEVEN)
             queued, wanted = _queued_ns(), clock.perf_counter_ns() + int(pause * 1e9)
             if self._stop.wait(pause):

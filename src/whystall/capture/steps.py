@@ -58,7 +58,7 @@ class StepFinder:
 
     @property
     def lacks_forward_passes(self) -> bool:
-        """Whether forward passes would be steps, or better ones than the current ones, and none was seen."""
+        """Whether forward passes would be steps, or better steps than the current ones, and none was seen."""
         return self.source in (None, "backward passes", "batches") and self._forwards == 0
 
     @property
@@ -135,9 +135,9 @@ class StepFinder:
         return self.source == "forward passes" and self._requests.mode == "each"
 
     def backward_passes(self) -> bool:
-        """A backward pass that is within no other has ended; whether a step ends with it, for want of an optimizer.
+        """An outermost backward pass has ended; whether it ends a step (for lack of an optimizer).
 
-        Where optimizers have stepped in it and none does outside, it ends theirs.
+        If optimizers step only within backward passes, it ends their step.
         """
         self._since_backward = 0
         stepped, self._stepped_in_backward = self._stepped_in_backward, False

@@ -31,7 +31,7 @@ class Together:
     def begins(self, window: int, step: int, *, ready: bool) -> bool:
         """Whether a window, counted from 0, begins after this step; ``ready``: whether this rank is ready.
 
-        A rank that is not, whose first steps still differ, records by itself once it is.
+        A rank whose first steps still differ records alone once it is ready.
         """
         if not ready:
             return False

@@ -285,7 +285,7 @@ class TorchHooks:
         self._undo.append(take_out)
 
     def _has_weights(self, module: Any) -> bool:
-        """Whether it is a model: graphs of TorchScript may have theirs inside, quantized layers have packed ones.
+        """Whether it has weights: TorchScript graphs may hold them inside, quantized layers hold packed ones.
 
         Its ``state_dict()`` is not called: hooks of the user's may do anything in it.
         """

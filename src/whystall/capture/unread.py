@@ -73,7 +73,7 @@ class Unread:
         self._storage_of: Callable[[Any], Any] = torch.Tensor.untyped_storage
         self._readings = Readings(torch)
         self._steps = [_Step(), _Step()]
-        """The one that is judged when the one that runs has ended, and that one."""
+        """The step that is judged at the end of the current one, and the current one."""
         self._durations = [0, 0]
         self.our_thread: int | None = None
         """The thread on which an examination reads tensors itself: that is no use of them."""
@@ -172,7 +172,7 @@ class Unread:
         step.calls.append(_Call(place, ns, list(reads), list(made), alive, shape, back, masks, joins, reading))
 
     def _copies(self, given: tuple[Any, ...], output: object) -> bool:
-        """Whether a possible view is none.
+        """Whether a possible view is a copy.
 
         Within inference a mode sees ``contiguous``, ``reshape`` and ``to`` themselves, which copy where they must.
         """

@@ -165,7 +165,7 @@ class Windows:
         self._in_window: int | None = None
         self._window_began_ns = self._recorded_ns = 0
         self._wanted = False
-        # Steps that are processed together: that costs each less than processing it by itself.
+        # Steps that are processed together, which costs less per step.
         self._unheard: list[int] = []
         self._unheard_of = 0
 
@@ -202,7 +202,7 @@ class Windows:
             self.steady.add(earlier)
         self._unheard.clear()
         action = self._heard(duration_ns, now_ns)
-        # Only a slowdown can begin a window any more, and that is checked once in a number of steps.
+        # Only a slowdown can begin another window, and that is checked once in a number of steps.
         rests = self.windows_begun >= self.schedule.repeat and not self.recording and self.schedule.on_slow is None
         self._unheard_of = self.steady.until_compared - 1 if rests and self.steady.steady else 0
         return action

@@ -75,7 +75,7 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 def write(path: Path, baseline: Baseline, *, force: bool) -> None:
-    """Writes a baseline, whole or not at all, and makes its folder."""
+    """Writes a baseline atomically, and makes its folder."""
     from whystall.report.baseline import encode_baseline
 
     try:

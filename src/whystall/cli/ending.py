@@ -1,6 +1,6 @@
 """Ends this process by the signal that ended the job.
 
-A shell goes on with its loop after a program that handled Ctrl-C, and ends it after one that died of it.
+A shell continues its loop after a program that handled Ctrl-C, and ends it after one that died of it.
 """
 
 from __future__ import annotations

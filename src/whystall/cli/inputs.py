@@ -245,7 +245,7 @@ def _stored_in(folder: Path, options: Namespace, console: Console) -> Report | N
 
 
 def made_of(report: Report, held: str | None) -> Report:
-    """The report as it is stored in the folder it is of, whose digest was ``held`` before it was analysed."""
+    """The stored report of a folder, whose digest was ``held`` before it was analysed."""
     import msgspec
 
     return msgspec.structs.replace(report, source=msgspec.structs.replace(report.source, inputs=held))

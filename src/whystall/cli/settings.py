@@ -59,7 +59,7 @@ def defaults_for(
 
 
 def _read(path: Path) -> dict[str, object]:
-    """The settings in ``path``: all of it, or ``[tool.whystall]`` of a pyproject.toml."""
+    """The settings in ``path``: the whole file, or ``[tool.whystall]`` of a pyproject.toml."""
     import tomllib
 
     try:

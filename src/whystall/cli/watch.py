@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from whystall.trace.following import Followed
     from whystall.vocabulary.metrics import Point
 
-# The latest steps within this time are the pace, compared with the first ones within the same time: some of the first
-# alone may have met the machine in a good moment.
+# The latest steps within this time are the pace, compared with the first ones within the same time: a few of the first
+# steps may by chance be fast.
 _LATELY_S: Final = 5.0
 _FEWEST_FIRST: Final = 64
 _AGAIN_S: Final = 15.0
@@ -281,7 +281,7 @@ class Watched:
             self._say_change(f"so far: {said}")
 
     def _say_change(self, text: str) -> None:
-        """Prints a lasting change, which the page keeps; the pace of the moment is none."""
+        """Prints a lasting change, which the page keeps; a momentary pace is not one."""
         self._console.result(text)
         self._changes.append(f"{time.strftime('%H:%M:%S')} {text}")
 
@@ -318,7 +318,7 @@ class Watched:
 
 
 def _write_metrics(path: Path, watched: Watched) -> None:
-    """Writes the file of metrics, whole or not at all, and over nothing but an earlier one.
+    """Writes the file of metrics atomically, and replaces only an earlier one.
 
     Raises `UsageError` where it cannot be written.
     """

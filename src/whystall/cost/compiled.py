@@ -128,8 +128,8 @@ def fused_cost(
 def _product_flops(given: Sequence[TensorSpec]) -> int | None:
     """The FLOPs of the only product that these tensors can be factors and result of; ``None`` for none or several.
 
-    Tensors of an epilogue have the result's shape or broadcast to it, so that they allow no other product, but for
-    square ones, which allow the same number again.
+    Tensors of an epilogue have the result's shape or broadcast to it, so that they allow no other product. Square ones
+    allow the same number again.
 
     >>> _product_flops([TensorSpec((8, 16)), TensorSpec((16, 4)), TensorSpec((4,)), TensorSpec((8, 4))])
     1024

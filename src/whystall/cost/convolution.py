@@ -139,7 +139,7 @@ def slow_forward(
     dilation: Sizes = (1,),
     *_: Argument,
 ) -> Work:
-    """``_slow_conv2d_forward`` and its kin: the kernel's size third. Depthwise ones see it in the weight."""
+    """``_slow_conv2d_forward`` and its kin: the kernel's size third. A depthwise one shows in the weight."""
     return forward(data, weight, bias, stride, padding, dilation)
 
 

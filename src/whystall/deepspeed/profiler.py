@@ -249,7 +249,7 @@ def profile_at_step(
 
 
 def _owners(model: Any, ignored: tuple[type, ...]) -> dict[int, Any]:
-    """For each module the one that its work counts for: itself, or the first above it that is not ignored."""
+    """For each module the one that gets its work: itself, or the nearest ancestor that is not ignored."""
     owners = {id(model): model}
 
     def walk(module: Any) -> None:

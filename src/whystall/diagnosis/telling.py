@@ -326,7 +326,7 @@ def without_advice(finding: Finding) -> Finding:
 
 
 def _verification(cause: Cause, command: str | None) -> Verification:
-    """How to prove a remedy: the job's own command beside that of a copy of the script with the change in it.
+    """How to prove a remedy: the job's own command beside that of a changed copy of the script.
 
     A module that runs by ``-m`` cannot be copied like that: there an environment variable makes the difference.
     """

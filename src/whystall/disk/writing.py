@@ -1,4 +1,4 @@
-"""Puts a finished file in its place, whole or not at all. It replaces only files that the caller allows.
+"""Puts a finished file in its place atomically. It replaces only files that the caller allows.
 
 The content is first written beside its place under a name of its own. Then, by the permission:
 
@@ -26,7 +26,7 @@ from typing import IO, Final
 from whystall.disk.reading import kind_of, opened
 
 IsOurs = Callable[[bytes], bool]
-"""Whether a file is of ours, by its first bytes."""
+"""Whether a file is ours, by its first bytes."""
 
 HEAD_BYTES: Final = 256
 _STAGED: Final = ".whystall-"

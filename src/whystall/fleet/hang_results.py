@@ -93,7 +93,7 @@ class Hangs:
     ranks: tuple[int, ...]
     """Ranks with a dump."""
     missing_ranks: tuple[int, ...]
-    """Ranks that dumps name and that have none."""
+    """Ranks that dumps name and that have no dump."""
     entries: int
     unfinished: int
     """Operations that had not ended on some rank."""

@@ -33,12 +33,12 @@ class Share:
     alone_s: float
     """With these workers as they are and all others without stragglers."""
     share: float | None
-    """(T - fixed) / (T - ideal); 1 explains all; None where the job is not slowed at all."""
+    """(T - fixed) / (T - ideal); 1 explains all; None if the job is not slowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slowdowns:
-    """The slowdowns of a job: 1 is none. Dictionaries are by step, kind of operation, data-parallel rank and stage."""
+    """The slowdowns of a job: 1 is none. Keys are steps, kinds of operation, data-parallel ranks and stages."""
 
     measured_s: float
     """The mean step, first start to last end."""

@@ -42,7 +42,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None = None
 
     def classes(self) -> KernelClasses:
-        """The kernel classes as they are used."""
+        """The kernel classes in use."""
         return tuple(
             KernelClass(class_, family, re.compile(pattern, flags))
             for class_, family, pattern, flags in self.kernel_classes
@@ -50,7 +50,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A recording of a rank: the file that holds it, which of those in it, and by how many ns its events move."""
+    """A recording of a rank: its file, its number in the file, and the shift of its events in ns."""
 
     file: RecordedFile
     place: int

@@ -1,7 +1,7 @@
 """Measurements of ``whystall probe`` on a device, kept in the user's cache folder, and their use for gaps of the table.
 
-A measurement is of one device model on one machine. It never replaces a peak of the table: it stands in where the table
-has none, and is named wherever the number is used. A file that cannot be read, or that another version wrote, is
+A measurement belongs to one device model on one machine. It never replaces a peak of the table: it stands in where the
+table has none, and is named wherever the number is used. A file that cannot be read, or that another version wrote, is
 ignored with a sentence.
 """
 
@@ -45,7 +45,7 @@ class Matmul(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy within the device's memory: each byte is read and written. The rate is of the fastest repeat."""
+    """A copy within the device's memory: each byte is read and written. The rate is the fastest repeat's."""
 
     bytes: int
     repeats: int

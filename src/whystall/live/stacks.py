@@ -92,7 +92,7 @@ def read_speedscope(path: Path) -> Stacks:
 
 
 def looks(program: str, pid: int, ended: Callable[[], bool]) -> Iterator[list[dict[str, Any]]]:
-    """Looks at all threads, a few in a second, until it has ended."""
+    """Samples all threads a few times a second until its end."""
     command = [program, "dump", "--pid", str(pid), "--json", "--nonblocking", "--full-filenames"]
     while not ended():
         begin = time.monotonic()

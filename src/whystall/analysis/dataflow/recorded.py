@@ -57,7 +57,7 @@ _OUTSIDE, _ITSELF, _INSIDE = range(3)
 
 
 def _within(nodes: list[Node], test: Callable[[Node], bool]) -> list[int]:
-    """Per node whether it passes a test, lies in one that does, or neither: parents come first."""
+    """Per node whether it passes a test, an ancestor passes it, or neither: parents come first."""
     found: dict[int, int] = {}
     out = []
     for node in nodes:

@@ -18,7 +18,7 @@ from whystall.fleet.engines.engine import Done, Work
 from whystall.fleet.engines.machine import cores, free_bytes
 from whystall.fleet.engines.worker import Answer, read_frame, write_frame
 
-# A worker that took this much is replaced: allocators seldom give all of it back.
+# A worker that took this much is replaced: allocators seldom return all of it.
 _LARGE_BYTES: Final = 1 << 30
 _PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from whystall.fleet.engines.worker import main; main()"
 _THREADS: Final = ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")

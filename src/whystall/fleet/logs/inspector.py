@@ -27,7 +27,7 @@ _LONGEST_US: Final = 1e12
 
 
 def is_line(document: dict[str, Any]) -> bool:
-    """Whether a line of JSON is of the inspector."""
+    """Whether a line of JSON is the inspector's."""
     return "header" in document and bool({"coll_perf", "p2p_perf", "metadata"} & document.keys())
 
 

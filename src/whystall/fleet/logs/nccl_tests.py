@@ -80,7 +80,7 @@ def _cells(line: str, first: int, per_side: int) -> list[str] | None:
 
 
 _LEAST_US: Final = 1e-6
-"""Nothing takes less: such a time is none."""
+"""Nothing takes less: such a time is invalid."""
 
 
 def _row_of(cells: Sequence[str], first: int, kind: str | None, ranks: int | None) -> CommRow | None:
