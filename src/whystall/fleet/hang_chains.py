@@ -11,7 +11,7 @@ __all__ = ["in_order"]
 
 
 def in_order(found: Sequence[Hang]) -> list[Hang]:
-    """The hangs with their causes, causes first; those that wait for each other are of a different order."""
+    """The hangs with their causes, causes first; hangs that wait for each other become ``DIFFERENT_ORDER``."""
     causes = [_cause(index, hang, found) for index, hang in enumerate(found)]
     circle = {index for index in range(len(found)) if _is_in_circle(index, causes)}
     depth = [_depth(index, causes) for index in range(len(found))]

@@ -46,7 +46,7 @@ class Instances(msgspec.Struct, frozen=True, array_like=True):
     left_out: int = 0
 
     def table(self, most: int | None = None) -> pl.DataFrame:
-        """The first ``most`` instances as the table of `Collectives`, but for the columns of elements."""
+        """The first ``most`` instances as a table of `Collectives` without the columns of elements."""
         key = _unpacked(self.key, self.count)[:most]
         sequence = np.cumsum(_unpacked(self.sequence, self.count))[:most]
         start = np.cumsum(_unpacked(self.start, self.count))[:most]

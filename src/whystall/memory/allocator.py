@@ -209,7 +209,7 @@ class _Allocator:
             return None
         block = pool.block(pool.free[place])
         while block.expandable and place + 1 < len(pool.free) and pool.free[place + 1][0] == stream:
-            follower = pool.block(pool.free[place + 1])  # the one that grows leaves the most room unused
+            follower = pool.block(pool.free[place + 1])  # the growing block leaves the most room unused
             if follower.could_grow_to >= block.could_grow_to:
                 break
             place, block = place + 1, follower
@@ -224,7 +224,7 @@ class _Allocator:
     # --- the device ---------------------------------------------------------------------------------------------------
 
     def _from_device(self, pool: Pool, size: int, stream: int) -> Block | None:
-        """A block that the device gives, if need be after cached ones were given back to it."""
+        """A block from the device, if necessary after cached segments were returned to it."""
         if self._collects():
             self._collect_garbage()
         block = self._ask(pool, size, stream)

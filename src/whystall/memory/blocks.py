@@ -118,7 +118,7 @@ class Pool:
 
 
 def join(block: Block, neighbour: Block | None) -> None:
-    """Makes one block of two, where the neighbour is free and has memory as ``block`` has, or has none like it."""
+    """Merges two blocks if the neighbour is free and both are mapped, or both unmapped."""
     if neighbour is None or not neighbour.is_free or neighbour.mapped != block.mapped:
         return
     if neighbour.mapped:

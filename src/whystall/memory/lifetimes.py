@@ -99,7 +99,7 @@ def _matched(events: Events) -> tuple[_Inside, Rows]:
 
 
 def _labelled(inside: _Inside, events: Events) -> Numbers:
-    """The label of each allocation: the one that it was made under, or one that was put on it later, at its address."""
+    """The label of each allocation: the current one when it was made, or a later one at its address."""
     labels: Numbers = events.metadata[inside.begin].astype(np.int32)
     later = np.flatnonzero((events.action == Action.ANNOTATE) & (events.metadata >= 0))
     if not len(later):

@@ -244,7 +244,7 @@ class Judge:
         return found
 
     def expects_backward(self, at: int) -> bool:
-        """Whether an event lies in a forward pass after which a backward pass is to come."""
+        """Whether a backward pass will follow the forward pass of an event."""
         if not 0 <= at < self._events or self._phases.at[at] != Phase.FORWARD:
             return False
         return bool((self._phases.at == Phase.BACKWARD).any()) or self._pass_at(at).signs is not None

@@ -152,7 +152,7 @@ class _Flat:
         return found
 
     def innermost(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The place of each stack's innermost frame that is chosen; of no stack the length where there is none."""
+        """The place of each stack's innermost chosen frame; the number of frames if none is chosen."""
         return self.least(np.where(chosen[self.rows], self.place, len(self.rows)))
 
 

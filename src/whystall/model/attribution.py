@@ -1,8 +1,8 @@
 """Finds an operator's module and phase, from PyTorch's own bookkeeping.
 
 Forward: module hooks keep a stack of frames. Backward: every autograd node carries the number that was current when it
-was made (`_sequence_nr`), so the module of a backward operator is the one that was on the stack at that number. Nothing
-is attached to tensors or to the autograd graph, so the user's code cannot trip over it.
+was made (`_sequence_nr`), so the module of a backward operator is the module on the stack at that number. Nothing is
+attached to tensors or to the autograd graph, so the user's code cannot trip over it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ThreadState:
             if self._task != NO_TASK:
                 self._end_backward()
             return self.place
-        if self.part in {"recompute", "optimizer"}:  # the latter where gradients are used as soon as they are there
+        if self.part in {"recompute", "optimizer"}:  # the latter if gradients are used as soon as they exist
             return self.place
         node = _current_node()
         if task != self._task:

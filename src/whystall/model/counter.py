@@ -234,7 +234,7 @@ class FlopCounter:
         return None if state is None else state.lane
 
     def _failed(self, name: str, error: Exception) -> None:
-        """Remembers a failure of ours; the user's job goes on."""
+        """Remembers a failure of ours; the user's job continues."""
         with self._lock:
             calls, reason = self._failures.get(name, (0, f"{type(error).__name__}: {error}"))
             self._failures[name] = (calls + 1, reason)
@@ -302,7 +302,7 @@ class _Mode(TorchDispatchMode):
     def _run_wrapped(self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A call on wrappers (DTensor, nested tensors).
 
-        The wrapper takes it apart, and its parts come by themselves.
+        The wrapper splits it, and its parts are counted on their own.
         """
         inside = self._inside
         if not any(hasattr(one, "__tensor_flatten__") for one in types):
@@ -330,7 +330,7 @@ class _Mode(TorchDispatchMode):
         return entry
 
     def _run_whole(self, known: KnownOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call that could be decomposed, were its tensors not nested: the decomposition is for plain ones."""
+        """Counts a call on nested tensors as a whole: its decomposition is for plain ones."""
         result = known.operator(*args, **kwargs)
         try:
             self._counter._count(described(known.plan, args, kwargs, result))  # noqa: SLF001 - the two are one

@@ -27,7 +27,7 @@ class Reading:
 
 
 class ForwardMeter:
-    """Counts each forward pass of ``model``, or of a part of it that is called by itself (an encoder), however it ends.
+    """Counts each forward pass of ``model``, or of a part that is called on its own (an encoder), however it ends.
 
     Without ``counts`` it only times, which is more exact.
 

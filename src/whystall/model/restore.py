@@ -74,7 +74,7 @@ def _attributes(module: nn.Module) -> Undo:
 
 
 def _contents(tensors: Iterable[Any]) -> Undo:
-    """Restores tensors' contents: by their memory, which expanded ones and those of an inference mode have too."""
+    """Restores tensors' contents by their memory, so that expanded tensors and inference tensors are restored, too."""
     memories: dict[int, tuple[Any, Any]] = {}
     others: list[tuple[torch.Tensor, torch.Tensor]] = []
     for tensor in tensors:

@@ -178,7 +178,7 @@ def _active(rank: DrawnRank, thread: int, passed: list[tuple[int, int, Times, Ti
 def _polls(
     rank: DrawnRank, spans: dict[int, Spans], waits: dict[int, Waits]
 ) -> list[tuple[int, int, NDArray[np.intp], Times]]:
-    """Where a thread watched for the end of a device event by itself: device, thread, event's place, until when."""
+    """The polls of a thread for the end of a device event: device, thread, event's place, end of the polling."""
     out = []
     for number, events in rank.devices.items():
         for thread in rank.launching:
@@ -226,7 +226,7 @@ def _step_ends(
 ) -> dict[int, NDArray[np.int64]]:
     """The nodes that must have ended for each step to be over.
 
-    All device events that it launched, or without a device the training thread's last node in it.
+    All device events that it launched, or without a device the training thread's last node in the step.
     """
     out: dict[int, list[NDArray[np.int64]]] = {}
     for nodes in drawn.values():

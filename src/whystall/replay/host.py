@@ -116,7 +116,7 @@ def handovers(waiting: Spans, working: Spans, *, in_collectives: bool) -> tuple[
 
 
 def polls(spans: Spans, launched: Times, ended: Times) -> tuple[Times, Times, NDArray[np.intp]]:
-    """Where a thread looked again and again whether the device was done: begin, end, and which event it waited for.
+    """The stretches in which a thread polled the device: begin, end, and the awaited event.
 
     These are long stretches without an event that end as the last device event launched before them ends. ``launched``
     must be sorted.
@@ -161,7 +161,7 @@ def draw(
 
 
 def _covered(instants: Times, begin: Times, end: Times) -> NDArray[np.bool_]:
-    """Which instants lie in an interval; begins and ends are sorted each for itself."""
+    """Which instants lie in an interval; begins and ends are sorted separately."""
     begun = np.searchsorted(begin, instants, side="right")
     return np.asarray(begun > np.searchsorted(end, instants, side="right"), np.bool_)
 

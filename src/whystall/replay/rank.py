@@ -1,4 +1,4 @@
-"""One rank as it is drawn into the graph: its trace, its threads, its device events in the window that is replayed."""
+"""One rank of the graph: its trace, its threads, its device events in the replayed window."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from whystall.vocabulary.runtime_calls import is_call
 # A stream takes some hundreds of launches ahead of the device, then the next one waits for room (1,024 by default;
 # 1,021 kernels on a V100, 1,022 on an A100: other entries take room as well; reference: replay.md, edge j).
 _LEAST_QUEUE: Final = 256
-# A queue counts as full where it is as long as it ever was, but for its last entries.
+# A queue counts as full at this share of its greatest length.
 _AS_LONG: Final = 0.98
 # That is a limit only if launches keep coming while the queue stays this long: fewer may be where the lead ended.
 _FEWEST_AT_LIMIT: Final = 32
-# A few long ones suffice, with any length of the queue (events take room as well): each took as long as the device's
-# event of that time (a collective), and returned as that ended.
+# A few long launches suffice, for any length of the queue (events take room as well): each took as long as the device's
+# concurrent event (a collective), and returned when that ended.
 _FEWEST_LONG: Final = 4
 _TIMES_LONG: Final = 100
 _MOST_ENDED: Final = 2
@@ -33,7 +33,8 @@ _USUAL_LAUNCH_NS: Final = 5_000
 _TIMES_USUAL: Final = 2
 # Longest time that a call spends before it waits for the copy it started.
 _CALL_NS: Final = 5_000
-# A graph's launch that got room still has all of it to hand over: on an H200 it returned 11 to 18 us after an event.
+# A graph's launch that found room still has to submit the whole graph: on an H200 it returned 11 to 18 us after an
+# event.
 _GRAPH_NS: Final = 25_000
 
 

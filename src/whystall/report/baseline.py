@@ -32,7 +32,7 @@ _Runs = Annotated[list[RunLength], msgspec.Meta(min_length=1, max_length=MOST_RU
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The side to compare with: ``report`` is of the first of ``runs``, its counts are of all of them."""
+    """The side to compare with: ``report`` is that of the first of ``runs``, with the counts of all."""
 
     content: str
     runs: list[RunLength]

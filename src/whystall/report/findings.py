@@ -183,9 +183,8 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
     step_ns = report.verdict.step_ns
     remedy, proof = finding.remedy, finding.verify
     patch = remedy.patch.split("\n")[:_MOST_PATCH_LINES] if remedy and remedy.patch else []
-    # An informative finding gains nothing by itself, or perhaps nothing: a speed-up beside it would read as a promise.
-    # It is
-    # of no step's length.
+    # An informative finding gains nothing by itself, or perhaps nothing, and its gain refers to no step: a speed-up
+    # beside it would read as a promise.
     told = finding.gain is not None and finding.severity == "info" and finding.gain.step_ns is None
     gain = finding.gain if remedy is not None and not told else None
     return FindingView(

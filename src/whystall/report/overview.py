@@ -95,7 +95,7 @@ class Bar:
 def bar_of(device: Device, *, watched: bool = False) -> Bar:
     """The mean of a device's steady steps, or its whole window where no step was marked.
 
-    In a job that was ``watched`` these are the recorded ones; gains may be of the steps of the whole run.
+    In a ``watched`` job these are the recorded steps; gains may refer to the steps of the whole run.
     """
     mean = mean_step(device.steps)
     if mean is None:

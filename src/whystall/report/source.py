@@ -124,7 +124,7 @@ def world_size(read: Sequence[Recording]) -> int | None:
 
 
 def _told(sentences: Sequence[tuple[Recording, str]], recordings: int) -> list[str]:
-    """The sentences, each with the file that it is about where there are several; of many files with their ranks."""
+    """The sentences, each with its file if there are several; of many files with their ranks."""
     if recordings <= _FEW:
         return [f"{one.name}: {sentence}" if recordings > 1 else sentence for one, sentence in sentences]
     ranks: dict[str, list[int]] = {}

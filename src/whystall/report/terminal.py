@@ -264,7 +264,7 @@ def _section(table: Table, page: _Page, suffix: str) -> Iterator[RenderableType]
 
 
 def _lines(fit: Fitted) -> RichTable:
-    """The table as it was fitted: rich is left nothing to decide but where sentences and headings break."""
+    """The fitted table: rich decides only where sentences and headings break."""
     grid = RichTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim", show_edge=False)
     for column, width in zip(fit.table.columns, fit.widths, strict=True):
         grid.add_column(Text(column.label), justify="right" if column.kind == "number" else "left", width=width)

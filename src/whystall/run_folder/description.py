@@ -90,7 +90,7 @@ class MadeTable(msgspec.Struct, frozen=True):
 
 
 class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
-    """Padding in the batches that were looked at: places in all, those up to each batch's longest row, and real ones.
+    """Padding in the examined batches: all places, those up to each batch's longest row, and real ones.
 
     Each is two sums over the rows: of their lengths, and of these squared (as attention's work grows). ``sizes`` are
     the rows and places of the first few, also where convolutions leave every second, fourth or eighth frame.
@@ -216,7 +216,7 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any]
     loaders: list[dict[str, Any]]
     ended: bool = True
-    """Whether the process had ended; else it goes on, or was killed."""
+    """Whether the process had ended; else it still runs, or was killed."""
     process: Any = None
     """The process, as `whystall.run_folder.alive` knows it."""
     ended_by: str | None = None
@@ -279,7 +279,7 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(description: RankDescription | RunDescription) -> bytes:
-    """A description as it is written."""
+    """The written form of a description."""
     return msgspec.json.format(msgspec.json.encode(description), indent=1) + b"\n"
 
 

@@ -83,7 +83,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     def samples_per_step(self) -> int | None:
         """The samples that loaders handed out for a step; ``None`` where the number is uncertain.
 
-        With several loaders the one that handed out most counts: the others serve an occasional validation.
+        The loader with the most batches counts: the others serve an occasional validation.
         """
         taken = [loader for loader in self.loaders if loader.get("taken")]
         busiest = max(taken, key=lambda loader: loader["taken"] or 0, default={})

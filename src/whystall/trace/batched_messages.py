@@ -1,9 +1,8 @@
-"""Messages that are carried out together, as torch's ``batch_isend_irecv`` has it.
+"""Messages that are carried out together (torch's ``batch_isend_irecv``).
 
-Each is posted by an operator of its own, which has its record and launches nothing. Where the batch ends NCCL launches
-one kernel for all of them, in no operator, and torch leaves no record on it: it is of the messages that its thread
-posted since the launch before it. (ProcessGroupNCCL: ``pointToPoint`` between ``startCoalescing`` and
-``endCoalescing``.)
+An operator of its own, with a record and without a launch, posts each. At the end of the batch NCCL launches one kernel
+for all, outside of any operator, and torch writes no record for it: it carries the messages that its thread posted
+since the launch before it. (ProcessGroupNCCL: ``pointToPoint`` between ``startCoalescing`` and ``endCoalescing``.)
 """
 
 from __future__ import annotations

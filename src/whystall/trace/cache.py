@@ -1,8 +1,8 @@
 """A cache of parsed traces: Arrow IPC files, keyed by the file's content, the reader and this schema's version.
 
-An entry is a folder that appears whole or not at all. An entry that does not fit (another version, another content,
-another user's, a link, damaged) is ignored. Nothing in it is executed. A cache that cannot be written adds a warning
-and never changes the result.
+An entry is a folder that appears atomically. An entry that does not fit (another version, another content, another
+user's, a link, damaged) is ignored. Nothing in it is executed. A cache that cannot be written adds a warning and never
+changes the result.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int
     key: str
-    """The entry's name when it was written: one that was copied or moved is of another file."""
+    """The entry's name when it was written: a copied or moved entry belongs to another file."""
     source: Source
     metadata: Metadata
     steps_from: str | None

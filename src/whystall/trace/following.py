@@ -37,7 +37,7 @@ Parts = dict[str, np.ndarray[Any, np.dtype[np.int64]]]
 
 
 class Followed:
-    """The samples of one rank as far as they are written: how many steps, the first and the latest, a histogram."""
+    """The samples of one rank written so far: the number of steps, the first and the latest, a histogram."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -108,8 +108,8 @@ def _forward_of(operators: pl.DataFrame) -> NDArray[np.int32]:
     """For each backward operator the forward operator with its sequence number, else -1.
 
     A backward operator names the thread of its forward (``Fwd thread id`` above 0). Several forward operators can carry
-    the same number (an operator and its calls); the latest to start before the backward is taken, which is the
-    innermost, and all of them lie in the same module.
+    the same number (an operator and its calls): the latest to start before the backward counts, the innermost; all lie
+    in the same module.
     """
     out = np.full(len(operators), _NO_ROW, np.int32)
     sequence = _whole(operators["sequence"])

@@ -24,7 +24,7 @@ def first_row_of(keys: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[n
 def last_row_before(
     keys: NDArray[np.int64], at: NDArray[np.int64], among: NDArray[np.int64], began: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """For each key the last row of ``among`` with it that began by ``at`` (ns), the last of equal ones, else -1.
+    """For each key its last row in ``among`` that began by ``at`` (ns), of equal rows the last; else -1.
 
     ``began`` ascends, so that the rows that began by an instant are a prefix.
     """

@@ -126,9 +126,9 @@ class _Fit:
 def _owners(
     processes: list[str], pid: NDArray[np.object_], calls: pl.DataFrame, events: pl.DataFrame
 ) -> dict[int, int] | None:
-    """The process of each device by who launched its events, and soonest before them; ``None`` where one has none.
+    """The process of each device: the one that launched its events, and soonest before them; ``None`` if one has none.
 
-    Where that gives a process two devices, as all fit alike, devices and processes belong together in their order.
+    If that gives a process two devices, since all fit equally, devices and processes are matched in their order.
     """
     launched = events.select("device", "correlation", event="name", at="ts_ns").drop_nulls()
     mine = calls.select("correlation", call="name", called="ts_ns").with_columns(

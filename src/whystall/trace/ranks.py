@@ -46,7 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.process == later.process and self.last_step < later.first_step and self.end_ns <= later.start_ns
 
     def overlaps(self, other: Facts) -> bool:
-        """Whether both were recorded at some moment: then they are of different processes."""
+        """Whether both were recorded at some moment: then their processes differ."""
         return self.start_ns <= other.end_ns and other.start_ns <= self.end_ns
 
 

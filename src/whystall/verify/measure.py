@@ -31,7 +31,7 @@ _LONGEST_OUTPUT: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A command with the environment variables that are its own."""
+    """A command with its own environment variables."""
 
     command: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()

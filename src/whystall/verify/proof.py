@@ -50,7 +50,7 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a verification.
 
-    ``paired`` and the times are by the ``statistic`` of the steps that decides; ``otherwise`` is by the other one.
+    ``paired`` and the times use the deciding ``statistic`` of the steps, ``otherwise`` the other one.
     """
 
     schema: Literal["whystall.proof/1"] = "whystall.proof/1"

@@ -50,7 +50,7 @@ def write_archive(
 
 
 def _manifest(at: Mapping[int, int], names: Mapping[int, str]) -> dict[str, Any]:
-    """All files on the timeline of the one that lies first: events that would move before its begin were dropped."""
+    """All files on the timeline of the earliest one: the UI would drop events before its begin."""
     first = min(at, key=lambda rank: (at[rank], rank))
     entries: list[dict[str, Any]] = []
     for rank, name in names.items():

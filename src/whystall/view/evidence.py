@@ -47,7 +47,7 @@ class EvidenceTrace:
 
     @property
     def gzipped(self) -> bytes:
-        """The file as it is served and written."""
+        """The file for serving and writing."""
         packed: bytes = igzip.compress(self.json, mtime=0)  # the same bytes at any time
         return packed
 

@@ -1,4 +1,4 @@
-"""Where in a recording a finding is to be seen: the stretch around it, its intervals, the one that shows it best."""
+"""The place of a finding in a recording: the stretch around it, its intervals, the one that shows it best."""
 
 from __future__ import annotations
 

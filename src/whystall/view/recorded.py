@@ -84,7 +84,7 @@ def _gone(rank: int, failures: Sequence[str]) -> InputError:
 
 
 def _folder_of(path: str, report: Report) -> str:
-    """The path, or of a report that was stored the folder that it lies in, where its traces are."""
+    """The path; of a stored report its folder, which holds the traces."""
     recorded = {file.path for file in report.source.files}
     file = Path(path)
     stored = file.suffix == _STORED and file.is_file() and file.name not in recorded

@@ -98,7 +98,7 @@ class Site:
         return Answer(HTTPStatus.OK, kind, path.read_bytes(), ui.policy)
 
     def _open(self, asked: str, base: str) -> Answer:
-        """The way to the UI at the event, or where there is none to the trace itself."""
+        """The link to the UI at the event, or without an event to the trace itself."""
         shown, _ = self._evidence_of(asked)
         trace = base + (self._trace_path(asked) or "")
         place = self._ui.address(base + _UI, trace, shown) if self._ui else trace

@@ -1,4 +1,4 @@
-"""Counting's compiled part is built by itself, beside the first count that would use it, for the processes after it.
+"""Builds counting's compiled part in the background, beside the first count that would use it, for later processes.
 
 A process of its own compiles and tries it: a part that does not fit this torch ends that process, and not the user's.
 It goes where ``whystall doctor --build-counter`` puts it, into the package's own folder and into no cache: who may

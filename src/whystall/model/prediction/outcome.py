@@ -83,10 +83,10 @@ class Simulated:
 
 
 def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
-    """The step of a model with ``count`` blocks: each part of each section goes on as between the two depths.
+    """The step of a model with ``count`` blocks: each part of each section is extrapolated from the two depths.
 
     Peaks are taken after that, since another section, or phase, may be the fullest in a deep model than in a shallow
-    one. The first and the last block are followed: the peaks of those between lie between theirs.
+    one. The first and the last block are extrapolated: the peaks of the others lie between theirs.
     """
     if shallow.blocks is None or deep.blocks is None:
         raise ValueError("a model without repeated blocks has no other depth")

@@ -18,7 +18,7 @@ PRODUCTS: Final = frozenset(
 
 
 class Again(NamedTuple):
-    """A module to recompute: all of it, or only its cheap part."""
+    """A module to recompute: the whole, or only its cheap part."""
 
     module: str
     cheap: bool = False

@@ -72,8 +72,8 @@ class Recompute(msgspec.Struct, frozen=True, kw_only=True):
 
     ``saved_bytes``, ``more_flops`` and ``more_ns`` are their additions to the rows before, ``peak_bytes`` and
     ``options`` those with these rows too, predicted like the step itself. ``keeps_products``: costly results are kept.
-    ``flops_share`` is of the requested step's FLOPs. ``kept_bytes`` is the size of the modules' activations in it, made
-    by ``operators`` (the largest).
+    ``flops_share`` is a share of the requested step's FLOPs. ``kept_bytes`` is the size of the modules' activations in
+    it, made by ``operators`` (the largest).
     """
 
     module: str
@@ -156,7 +156,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Modules to recompute, each with its saving and cost; computed together with the remedies."""
     no_recompute_because: str | None = None
     stages: tuple[int, ...] = ()
-    """The peak of a rank of each stage of a pipeline, in order; all other fields are of the stage with the largest."""
+    """The peak of a rank of each stage of a pipeline, in order; other fields describe the largest stage."""
     tensor_parallel_bytes: int = 0
     """Bytes that a rank sends in a step, at least, to those that share its products (tensor parallelism); for one
     batch.

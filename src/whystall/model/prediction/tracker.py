@@ -92,7 +92,7 @@ class Tracker(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if any(hasattr(one, "__tensor_flatten__") for one in types):
-            return NotImplemented  # a wrapper (DTensor) takes the call apart, and its parts come by themselves
+            return NotImplemented  # a wrapper (DTensor) splits the call, and its parts are counted on their own
         plan = plan_for(func)
         if plan.action is Action.DECOMPOSE:
             with self:

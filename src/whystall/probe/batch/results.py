@@ -12,7 +12,7 @@ Outcome = Literal["fits", "over the limit", "out of memory", "killed", "ended", 
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """The task of one probe: the largest batch first, then smaller ones, of which none begins after ``curve_s``."""
+    """The task of one probe: the largest batch first, then smaller ones, none of them after ``curve_s``."""
 
     request: Request
     batches: tuple[int, ...]

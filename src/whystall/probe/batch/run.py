@@ -35,7 +35,7 @@ def probe_batches(
 ) -> Probed:
     """Runs the largest batch of a prediction, and at most two others.
 
-    A probe that fits goes on with halves of its batch, down to one sample. Ranks are a process each. Raises
+    A probe that fits continues with halves of its batch, down to one sample. Ranks are a process each. Raises
     ``UsageError`` for ranks that share the work otherwise than by DDP or FSDP2, ``InputError`` where the model fails
     for another reason than memory.
     """

@@ -95,7 +95,7 @@ class CommProbe(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     network: Network
     split: str = ""
-    """How the ranks part into groups that all measure at the same time; rates are of a group."""
+    """The division of ranks into groups that measure at the same time; rates are per group."""
     torch: str
     measured_on: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
     results: list[Measured]

@@ -17,7 +17,7 @@ from whystall.probe.data.results import Storage
 
 _BATCHES: Final = 8
 _MOST_FILES: Final = 100_000
-_MOST_BYTES: Final = 16 << 30  # a file's pages are dropped one file after another: larger ones are left alone
+_MOST_BYTES: Final = 16 << 30  # pages are dropped one file after another: larger files are left alone
 
 _watching: list[set[str]] = []
 _hooked: list[bool] = []

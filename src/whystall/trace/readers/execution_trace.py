@@ -46,7 +46,7 @@ Value: TypeAlias = "Tensor | bool | int | float | str | list[Value] | None"
 class Node:
     """One call of an operator: ``number`` grows in the order in which calls began; ``parent`` is the one around it.
 
-    ``backward`` says that it is a node of autograd's; ``rf_id`` and ``sequence`` are 0 and -1 where there are none.
+    ``backward`` marks a node of autograd; ``rf_id`` and ``sequence`` are 0 and -1 where there are none.
     """
 
     number: int

@@ -1,7 +1,7 @@
 """The interface of a reader, and its output: tables of events that nothing links yet.
 
-Linking, nesting, steps and the cache are the same for every format and live elsewhere (``trace/assemble.py``), so that
-a new format is one file.
+Linking, nesting, steps and the cache are common to all formats and live elsewhere (``trace/assemble.py``), so that a
+new format is one file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ READERS_GROUP: Final = "whystall.readers"
 class MarkedSteps:
     """The steps of a format that marks steps itself, none if none were marked; no other source of steps is used then.
 
-    ``table`` has the columns name, ts_ns, duration_ns, thread. A step is of the host and owns its launches, unless the
-    times are those ``of_device``: then it owns the events that began within them.
+    ``table`` has the columns name, ts_ns, duration_ns, thread. A step in host time owns its launches; with times
+    ``of_device`` it owns the events that began within them.
     """
 
     table: pl.DataFrame

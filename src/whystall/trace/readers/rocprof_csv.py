@@ -98,7 +98,7 @@ class _Job:
         self._parts: dict[tuple[str, ...], list[pl.DataFrame]] = {kind: [] for kind in (_KERNEL, _COPY, _CALL)}
 
     def add(self, path: Path) -> None:
-        """Reads a file; one that is of none of the kinds is named in the warnings."""
+        """Reads a file; a file of no known kind is named in the warnings."""
         table = self.table(path)
         kind = next((kind for kind in self._parts if set(kind) <= set(table.columns)), None)
         if kind is not None:

@@ -1,4 +1,4 @@
-"""Whether a job computes the same with other settings: its losses, step by step, held against runs of the same ones."""
+"""Whether a job computes the same with other settings: its losses, step by step, against unchanged runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMES: Final = 3.0  # the largest difference between a few runs of the same set
 _FEWEST: Final = 3
 _SIGMAS: Final = 3.0
 _SMALLEST: Final = 0.01  # of the largest loss: smaller ones need no more digits
-# With these a job draws other random numbers, each step its own: then means are compared.
+# With these settings a job draws other random numbers in each step: then means are compared.
 _DRAWS_OTHERWISE: Final = frozenset({
     "num_workers", "prefetch_factor", "persistent_workers", "compile", "memory_format", "precision",
 })  # fmt: skip

@@ -141,7 +141,7 @@ class Measurer:
         return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
 
     def open(self, *, force: bool) -> int:
-        """Makes the folder, or goes on in one where the same search ended early; how many runs are known.
+        """Makes the folder, or continues in one where the same search ended early; returns the number of known runs.
 
         Raises `UsageError` for a folder that holds something else.
         """

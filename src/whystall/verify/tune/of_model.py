@@ -11,7 +11,7 @@ from whystall.verify.tune.results import Seen, Settings
 # Largest share of a step's compute. A number in 16 bits is half the bytes, and units for products run at least twice as
 # fast (accelerators.csv: A100 312 TFLOP/s against 156 in TF32).
 _OF_PRECISION: Final = 0.5
-# If convolutions are all of it: the operators that reorder layouts for them.
+# Share of the operators that reorder layouts for convolutions, if these are the whole model.
 _OF_LAYOUT: Final = 0.3
 # Work between products, which is fused, and launches.
 _OF_COMPILER: Final = 0.4

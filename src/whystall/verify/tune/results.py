@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was made, as it is kept to go on from."""
+    """A run that was made, in the form kept for a continuation."""
 
     settings: Settings
     outcome: Outcome

@@ -1,7 +1,7 @@
 """An order of threads and of simultaneous events that does not depend on how a file lists them.
 
-The file's own order would else decide which of several events of one instant is outside, and which thread counts first:
-writers differ in it, and so do the tools that merge, filter or sort traces.
+Otherwise the file's order would decide which of several simultaneous events is the outer one, and which thread comes
+first: writers differ in it, and so do the tools that merge, filter or sort traces.
 """
 
 from __future__ import annotations

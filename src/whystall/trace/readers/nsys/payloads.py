@@ -122,7 +122,7 @@ def _launched(devices: pl.DataFrame, calls: pl.DataFrame, records: pl.DataFrame)
 
 
 def _record(one: _Launching, sizes: Mapping[tuple[int, int], int]) -> tuple[str | int | None, ...]:
-    """The record of the launches in a time, in the order of `RECORD`; empty where its calls are of several kinds."""
+    """The record of the launches in a stretch, in the order of `RECORD`; empty if its calls differ in kind."""
     first = one.calls[0] if one.calls else None
     told = {(call.name, call.communicator) for call in one.calls}
     name = "" if first is None else first.name[len(_PREFIX) :]
