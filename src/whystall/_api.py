@@ -78,10 +78,9 @@ def analyze(
     for each core), then at most 8 of them, or a whole pipeline, are looked at together; ``engine`` is what runs the
     processes (``local`` or ``ray``, alone or on the cluster at ``ray_address``) and makes few ranks go the same way.
 
-    Each file is a rank of its own, except that windows of one process are one recording of all their steps, and that of
-    other recordings of one rank, and of windows of a watched run, the latest counts. A file that is left
-    out, holds no event or cannot be read is named in ``report.source.warnings``; when none is left
-    `whystall.errors.InputError` is raised.
+    Each file is a rank of its own. Windows of one process are one recording of all their steps; of other recordings of
+    one rank, and of a watched run's windows, only the latest counts. A file that is left out, holds no event or cannot
+    be read is named in ``report.source.warnings``; when none is left `whystall.errors.InputError` is raised.
 
     >>> import whystall
     >>> report = whystall.analyze(whystall.demo_recording())

@@ -60,7 +60,7 @@ def _window(step: int, free: list[NDArray[np.int64]], at: int, left: int) -> Rec
 def _usual_change(free: list[NDArray[np.int64]], length: int) -> float | None:
     """The largest change between neighbouring stretches with no window between them, as a share.
 
-    Short ones count as well: what passes again after a dozen steps is the machine's, and may come again and stay.
+    Short ones count as well: a change that passes after a dozen steps is the machine's, and may recur and stay.
     """
     changes = _changes(free, length)
     return max(changes + _changes(free, _FEWEST)) if len(changes) >= _FEWEST_OTHERS else None

@@ -1,4 +1,4 @@
-"""Forward or backward: which operators belong to the backward pass, and of which forward operator."""
+"""Forward or backward: the operators of the backward pass, and the forward operator of each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How much a step is given: by it two recordings are known to be of batches of one size, or of different ones.
+"""The input size of a step: it shows whether two recordings have batches of the same size.
 
-Nothing in a trace is called a batch. But a product of the same operator with the same weights that gets another number
-of rows is given more or less to do, and that is recorded wherever shapes are.
+Nothing in a trace is called a batch. But if a product of the same operator with the same weights has another number of
+rows, it has more or less work; the shapes record that.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def given_rows(trace: Trace) -> list[GivenRows]:
 
 
 def _rows_and_weights(name: str, dims: str) -> tuple[int, tuple[int, ...]] | None:
-    """How many rows a call is given, and the shape of its weights."""
+    """The number of a call's input rows, and the shape of its weights."""
     given, weighing = _OPERANDS[name]
     try:
         shapes = parse_json(dims, type=list[list[int] | int])
-    except NotJsonError:  # lists of tensors, or what is no shape
+    except NotJsonError:  # lists of tensors, or no shape
         return None
     if len(shapes) <= max(given, weighing):
         return None

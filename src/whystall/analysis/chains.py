@@ -2,7 +2,7 @@
 
 A fusible chain is a run of elementwise, normalisation, softmax and reducing kernels in which each reads a tensor of the
 size that the one before wrote. Traces do not name tensors, so that size is the evidence; where shapes were not recorded
-the chain stands without bytes. Fusion spares the intermediate tensors: their reading at least (one that the backward
+the chain stands without bytes. Fusion saves the intermediate tensors: their reading at least (one that the backward
 pass needs is still written), their reading and writing at most.
 """
 
@@ -28,7 +28,7 @@ FUSIBLE_KINDS: Final = ("elementwise", "normalisation")
 """Kinds of operators that a compiler could fuse with a neighbour."""
 _COPIES: Final = frozenset({"aten::copy_", "aten::_to_copy", "aten::to", "aten::clone", "aten::contiguous"})
 BANDWIDTH_SHARE: Final = 0.85
-"""Share of the peak bandwidth that a fused kernel is expected to reach: what good elementwise kernels do."""
+"""Share of the peak bandwidth that a fused kernel is expected to reach: that of good elementwise kernels."""
 SHORT_NS: Final = 10_000
 _SHORTEST_RUN: Final = 8  # kernels: fewer in a row are no chain
 _MOST_NAMES: Final = 32
@@ -37,7 +37,7 @@ _MOST_CHAINS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """Device events in the order of their streams, with what fusion asks of each."""
+    """Device events in the order of their streams, with the facts for fusion about each."""
 
     rows: NDArray[np.intp]
     start: NDArray[np.int64]
@@ -124,7 +124,7 @@ def _fusible_chains(
     *,
     origin: int,
 ) -> list[FusibleChain]:
-    """Runs of at least two calls, like ones together, the longest total first."""
+    """Runs of at least two calls, equal runs merged, the longest total first."""
     found = _runs_and_chains(trace, tree, work, stream, fusible, peak, origin=origin)
     return sorted((chain for _, _, chain in found), key=lambda chain: (-chain.total_ns, chain.start_ns))
 
@@ -296,15 +296,17 @@ def _short_chains(stream: _Stream) -> ShortChains:
 class ChainEvents:
     """The device events of all fusible chains of a device.
 
-    Their rows, which of them begin a chain, and what share of its time each keeps when the chain is one kernel.
+    Their rows, the marks of those that begin a chain, and the share of each one's time that one kernel for the chain
+    leaves.
     """
 
     row: NDArray[np.intp]
     first: NDArray[np.bool_]
     left: NDArray[np.float64]
     left_at_most: NDArray[np.float64]
-    """``left`` reads what the first operator reads and writes what the last one writes; this only spares what one
-    writes for the next."""
+    """``left`` assumes one read of the first operator's input and one write of the last one's result; this only saves
+    the reads of intermediates.
+    """
     costliest: list[str]
 
     def only(self, chosen: NDArray[np.bool_]) -> ChainEvents:
@@ -331,7 +333,7 @@ def chain_events(
     rows, firsts, left, most = [], [], [], []
     costliest: tuple[int, list[str]] = (0, [])
     for first, last, chain in _runs_and_chains(trace, tree, work, stream, fusible, peak, origin=0):
-        # One operator again and again works on other tensors each time (gradients, buffers): nothing to fuse.
+        # One repeated operator works on other tensors each time (gradients, buffers): nothing to fuse.
         if chain.total_ns <= 0 or chain.calls < calls or len(set(chain.operators)) == 1:
             continue
         if chain.fused_ns is None:

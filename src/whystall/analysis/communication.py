@@ -53,7 +53,7 @@ _ELEMENT_BYTES: Final[dict[str, int]] = {
 }
 # A larger message does not exist: the count is damaged.
 _MOST_ELEMENTS: Final = 1 << 50
-# Only the root of these knows what all ranks give or get.
+# Only the root of these knows all ranks' inputs or results.
 _OF_ONE_RANK: Final = frozenset({"gather", "scatter", "coalesced"})
 _IN_ONE_MACHINE: Final = 8
 _FEWEST_SIZES: Final = 3
@@ -197,7 +197,7 @@ def _host_records(trace: Trace) -> pl.DataFrame:
 
 
 def communication_records(trace: Trace, rows: np.ndarray) -> pl.DataFrame:
-    """The communication record of each device event: its own, its operator's, or what its name says.
+    """The communication record of each device event: its own, its operator's, or one from its name.
 
     Columns ``collective``, ``dtype``, ``in_elements``, ``out_elements``, ``group``, ``group_size``, ``group_ranks``,
     ``sequence_number`` and ``bytes`` (of the larger side), null where not known.
@@ -243,7 +243,7 @@ def _collective_in_name(names: pl.Series, rows: np.ndarray) -> list[str | None]:
 
 
 def element_bytes(dtype: str | None) -> int | None:
-    """Bytes of one element of a dtype as communication records name it; ``None`` for one not known."""
+    """Bytes of one element of a dtype as communication records name it; ``None`` for an unknown one."""
     return _ELEMENT_BYTES.get(dtype.lower()) if dtype is not None else None
 
 
@@ -261,8 +261,8 @@ def communication_results(
 ) -> list[Collective]:
     """One row per collective, group and dtype on a device, the longest first.
 
-    ``links`` are the peaks of devices' links in bytes per second and direction. ``waits`` is what
-    `whystall.analysis.waiting.waiting` says of the same collectives: bandwidth is then that of the transfer alone.
+    ``links`` are the peaks of devices' links in bytes per second and direction. ``waits`` is the result of
+    `whystall.analysis.waiting.waiting` for the same collectives: bandwidth is then that of the transfer alone.
     """
     table = collectives.table.with_columns(duration=pl.col("end") - pl.col("start"))
     if waits is None:

@@ -83,7 +83,7 @@ def _calls(operators: pl.DataFrame, rows: NDArray[np.intp]) -> dict[int, _Call]:
 def _results(
     operators: pl.DataFrame, calls: dict[int, _Call], forward_of: NDArray[np.int32]
 ) -> dict[tuple[int, int], str | None]:
-    """The shapes of results by thread and sequence number of the forward, from the gradients given to the backward."""
+    """The shapes of results by thread and sequence number of the forward, from the gradients of the backward."""
     threads = operators["thread"].to_numpy()
     sequences = operators["sequence"].fill_null(-1).to_numpy()
     found: dict[tuple[int, int], str | None] = {}

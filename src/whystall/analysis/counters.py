@@ -79,7 +79,7 @@ def _row(
 
 
 def holds(start: Times, window: tuple[int, int]) -> tuple[Times, Times]:
-    """Within a window the begin and end of what each value holds for; ``start`` is sorted.
+    """Begin and end of the time that each value holds within a window; ``start`` is sorted.
 
     >>> [times.tolist() for times in holds(np.array([0, 10, 20, 40]), (5, 45))]
     [[5, 10, 20, 40], [10, 20, 40, 45]]

@@ -1,7 +1,7 @@
-"""Efficiency: the FLOPs and bytes that operators did, against what the device could have done.
+"""Efficiency: the FLOPs and bytes of operators, relative to the device's limits.
 
-Work comes from recorded shapes through the one cost registry; time from the device's events. An operator
-that contains another counts for both, so that nothing counts twice. A peak that is not known is ``None``.
+Work comes from recorded shapes through the one cost registry; time from the device's events. An operator that contains
+another counts for both, so that nothing counts twice. An unknown peak is ``None``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _with_work(row: Operator, sums: WorkSums, sized: int, place: int) -> Operato
     changes: dict[str, Any] = {"flops": int(sums.dense[place]), "flops_causal": int(sums.causal[place])}
     if sized == calls:
         changes["bytes"] = int(sums.moved[place])
-    # rates only where every call of the name is counted: else the time would be of more than the work
+    # rates only where every call of the name is counted: else the time would cover more than the work
     if row.device_ns > 0 and calls == row.calls:
         rated = sums.row(place)
         changes |= {"flops_per_s": rated.flops_per_s, "roofline": rated.roofline}
@@ -191,7 +191,7 @@ def _tensor_core_flops_share(
 
 
 def tensor_core_use(classified: Classified) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Per device event whether its kernel could use tensor cores, and whether its name says that it does."""
+    """Per device event whether its kernel could use tensor cores, and whether its name shows that it does."""
     return classified.could_have("tensor-cores"), classified.has("tensor-cores")
 
 

@@ -1,4 +1,4 @@
-"""A stretch of a trace as a trace of its own: what can be sent and opened where the whole is too large."""
+"""A stretch of a trace as a trace of its own: small enough to send and open where the whole is too large."""
 
 from __future__ import annotations
 

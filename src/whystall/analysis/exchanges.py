@@ -1,4 +1,4 @@
-"""Kernels in which ranks wait for each other, known by what they do on several ranks and not by their names.
+"""Kernels in which ranks wait for each other, recognised by their times on several ranks and not by their names.
 
 Such a kernel lasts until the last rank has come: its lengths differ manyfold between ranks, and it ends on all of them
 at once. Libraries that exchange tokens of experts or symmetric memory give their kernels names that no table lists.

@@ -81,8 +81,8 @@ class HostEvents:
 def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
     """The host events of a trace.
 
-    ``collectives`` says whether communication on the host counts as such, as it does on jobs without an
-    accelerator; elsewhere those operators only launch it, as compiled code launches its kernels.
+    ``collectives``: whether communication on the host counts as such, as it does on jobs without an accelerator;
+    elsewhere those operators only launch it, as compiled code launches its kernels.
     """
     tables = [getattr(trace, name) for name in HOST_TABLES]
     thread = np.concatenate([table["thread"].to_numpy() for table in tables])
@@ -119,8 +119,8 @@ def _begun_waiting(
 ) -> NDArray[np.int64]:
     """The beginnings of host events, those of messages moved to the end of the last operator within.
 
-    torch writes a message of gloo's on the thread that asks for it, from then to its wait: what the thread computes
-    meanwhile is no communication.
+    torch writes a message of gloo's on the calling thread, from the call to its wait: the thread's compute meanwhile is
+    no communication.
     """
     first = len(trace.operators)
     messages = first + np.flatnonzero(matching(trace.annotations["name"], lambda name: bool(_MESSAGE.match(name))))
@@ -177,10 +177,10 @@ def _by_name(names: pl.Series, states: list[HostState]) -> NDArray[np.uint8]:
 
 
 def overlay(primary: Timeline, secondary: Timeline) -> Timeline:
-    """``primary``, with what ``secondary`` was definitely doing where ``primary`` was in Python or nowhere.
+    """``primary``, replaced by ``secondary`` where only ``primary`` was in Python or nowhere.
 
-    While one thread waits in Python for another (the training thread for the backward thread), what
-    keeps the device waiting is what the other one does.
+    While one thread waits in Python for another (the training thread for the backward thread), the other's work is what
+    keeps the device waiting.
     """
     soft = (HostState.NONE, HostState.PYTHON)
     times = merged_times(primary.times, secondary.times)

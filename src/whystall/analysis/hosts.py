@@ -1,4 +1,4 @@
-"""The host: what each thread did, and the runtime calls it made."""
+"""The host: the activity of each thread, and its runtime calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def training_thread(trace: Trace) -> int | None:
     return None
 
 
-# Within the threads that autograd starts for devices a few operators lie in none of its calls, such as those of hooks.
+# A few operators on autograd's device threads, such as those of hooks, lie outside its calls.
 _MOSTLY_BACKWARD: Final = 0.9
 
 
@@ -76,17 +76,17 @@ def backward_threads(trace: Trace) -> set[int]:
     return {int(thread) for thread in trace.operators.filter(pl.Series(backward))["thread"].unique().to_list()}
 
 
-# Threads with fewer calls say nothing of whether they take turns.
+# Threads with fewer calls do not show whether they take turns.
 _FEWEST_CALLS: Final = 20
 # Threads that know nothing of each other change places after every other call or so.
 _IN_TURNS: Final = 0.1
 
 
 def taking_turns(trace: Trace) -> tuple[int, frozenset[int]] | None:
-    """The thread that hands over to others, and those, where calls of the runtime are all that shows what threads do.
+    """The thread that hands over to others, and those, where a trace shows only calls of the runtime.
 
-    Nothing says then that ``backward()`` waits for autograd's thread. Threads that make many calls each before another
-    one makes any, and never at the same time, wait for each other. ``None`` where none do.
+    Such a trace does not show that ``backward()`` waits for autograd's thread. Threads that make many calls each before
+    another one makes any, and never at the same time, wait for each other. ``None`` where none do.
     """
     calls = trace.runtime_calls
     if calls.is_empty() or not (trace.operators.is_empty() and trace.annotations.is_empty()):

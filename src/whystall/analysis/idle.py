@@ -1,9 +1,8 @@
-"""Why the device stood idle: each gap is split by what the next event was waiting for.
+"""Why the device stood idle: each gap is split by the reason why the next event waited.
 
-Before event ``k`` with launch call [l0, l1], a gap [g0, g1) is *host late* when the call started at or
-after g0 or was still running then, *queued but waiting* when it had ended, *unknown* when the launch
-is not in the trace. Within "host late" every instant up to l1 belongs to what the launching thread was
-doing; from l1 on the launch is on its way.
+Before event ``k`` with launch call [l0, l1], a gap [g0, g1) is *host late* when the call started at or after g0 or was
+still running then, *queued but waiting* when it had ended, *unknown* when the launch is not in the trace. Within "host
+late" every instant up to l1 belongs to the launching thread's activity; from l1 on the launch is on its way.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def _split_host_time(
     host: HostEvents,
     parts: NDArray[np.int64],
 ) -> int:
-    """Adds the time of each window to the part of the thread's state; returns what stayed unknown."""
+    """Adds the time of each window to the part of the thread's state; returns the unknown rest."""
     column = {part: index for index, part in enumerate(IDLE_PARTS)}
     waiting = np.flatnonzero(end > begin)
     waiting = waiting[np.argsort(thread[waiting], kind="stable")]
@@ -126,7 +125,7 @@ def _split_host_time(
 
 
 def idle_spans(gaps: Gaps, launches: Launches, host: HostEvents) -> Spans:
-    """The stretches of the gaps, by begin, each with its part (a place in `IDLE_PARTS`): what `split_idle` adds up."""
+    """The stretches of the gaps, by begin, each with its part (a place in `IDLE_PARTS`): the terms of `split_idle`."""
     column = {part: index for index, part in enumerate(IDLE_PARTS)}
     event, begin, end = gaps.next_event, gaps.begin, gaps.end
     known = launches.known[event]
@@ -179,7 +178,7 @@ def _within(timeline: Timeline, begin: NDArray[np.int64], end: NDArray[np.int64]
 
 
 def launching_timelines(host: HostEvents, threads: NDArray[np.int32]) -> Iterator[tuple[int, Timeline]]:
-    """Each launching thread, and what it, or the thread it was waiting for, was doing; the busiest come first."""
+    """Each launching thread with its activity, or that of the thread it waited for; the busiest come first."""
     counts = np.bincount(threads) if len(threads) else np.zeros(0, np.int64)
     busiest = [int(thread) for thread in np.argsort(-counts, kind="stable") if counts[thread] > 0]
     own = {thread: host.timeline(thread) for thread in busiest[:_MOST_WAITED_FOR]}

@@ -33,7 +33,7 @@ class Timeline:
     states: NDArray[np.uint8]
 
     def cumulative(self, counted: NDArray[np.bool_]) -> Cumulative:
-        """The time in states that are ``counted``, as a function that windows can be asked of."""
+        """The time in states that are ``counted``, as a function of windows."""
         flags = counted[self.states]
         spans = np.diff(self.times)
         sums = np.zeros(len(self.times), np.int64)
@@ -93,7 +93,7 @@ class Spans:
 
     @classmethod
     def joined(cls, pieces: Sequence[Spans]) -> Spans:
-        """All of them in order, without empty ones; neighbours of one part are one."""
+        """All non-empty intervals in order; neighbours of one part are merged."""
         begin, end, part = (
             np.concatenate([getattr(piece, field) for piece in pieces]) for field in ("begin", "end", "part")
         )

@@ -1,4 +1,4 @@
-"""Kernel classes: what a device event is, from its name, by rules that are data."""
+"""Kernel classes: the class of a device event, from its name, by rules that are data."""
 
 from __future__ import annotations
 

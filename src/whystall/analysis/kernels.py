@@ -54,8 +54,8 @@ def family_results(
 ) -> list[KernelFamily]:
     """One row per class and family, the largest total first; the family of unknown names is ``None``.
 
-    ``work`` is that of each number that `family_key` gives; ``tensor_cores`` say of each event whether its kernel could
-    use them and whether it does.
+    ``work`` is that of each number from `family_key`; ``tensor_cores`` are, per event, whether its kernel could use
+    them and whether it does.
     """
     duration = trace.device_events["duration_ns"].to_numpy()
     whole = max(int(duration.sum()), 1)
@@ -91,7 +91,7 @@ def _tensor_core_share(
 
 
 def _work_of(work: WorkSums | None, group: int) -> dict[str, Any]:
-    """The fields of a row that say what was done; nothing where no operator has a cost."""
+    """The fields of a row on its work; empty where no operator has a cost."""
     return {} if work is None else asdict(work.part(group))
 
 

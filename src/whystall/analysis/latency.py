@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def line(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, float]:
-    """Latency and time per byte with the least squares of relative errors; a latency below none is none.
+    """Latency and time per byte with the least squares of relative errors; a negative latency counts as 0.
 
     Times span four orders of magnitude: absolute errors would leave the small sizes, and so the latency, to chance.
 

@@ -1,4 +1,4 @@
-"""Memory: peaks and course of what each allocator held and who held it, from its memory events."""
+"""Memory: peaks and course of each allocator's memory, and its holders, from its memory events."""
 
 from __future__ import annotations
 

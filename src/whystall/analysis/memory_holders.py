@@ -35,7 +35,7 @@ _KINDS: Final[tuple[MemoryKind, ...]] = get_args(MemoryKind)
 _NUMBER: Final = {kind: number for number, kind in enumerate(_KINDS)}
 _FORWARD, _BACKWARD, _OPTIMIZER, _NO_PHASE = 0, 1, 2, -1
 _MOST_HOLDERS: Final = 20
-_MOST_LOST: Final = 0.01  # of the allocations: where more have no end, who held what is not known
+_MOST_LOST: Final = 0.01  # of the allocations: if more have no end, the holders are unknown
 _NUMBERS: Final = re.compile(r"_\d+(?=/|$)")
 _NEVER: Final = np.iinfo(np.int64).max
 
@@ -51,7 +51,7 @@ class Places:
     begins: Rows
     phase: Rows
     run: Rows
-    """The number of the stretch of one phase that begins with or goes on at each instant."""
+    """The number of the stretch of one phase at each instant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def held_at_peak(events: pl.DataFrame, peak: int, places: Places) -> Holding:
     )
 
 
-# --- what for ---------------------------------------------------------------------------------------------------------
+# --- purposes ---------------------------------------------------------------------------------------------------------
 
 
 def _kinds(at: Rows, begin: Rows, end: Rows, places: Places) -> Rows:
@@ -151,7 +151,7 @@ def _phase_at(times: Rows, places: Places) -> tuple[Rows, Rows]:
 
 
 def _step_at(times: Rows, places: Places) -> Rows:
-    """The number of the step at each instant: what follows a step until the next one belongs to it."""
+    """The number of the step at each instant: the time after a step until the next one belongs to it."""
     return np.searchsorted(places.trace.steps["ts_ns"].to_numpy(), times, side="right")
 
 
@@ -172,11 +172,11 @@ def _by_kind(kind: Rows, held: Rows, before: int) -> Iterator[HeldMemory]:
             yield HeldMemory(kind=_KINDS[number], bytes=int(sums[number]), count=int(counts[number]))
 
 
-# --- who asked --------------------------------------------------------------------------------------------------------
+# --- callers ----------------------------------------------------------------------------------------------------------
 
 
 def _holders(events: pl.DataFrame, begin: Rows, kind: Rows, held: Rows, places: Places) -> list[MemoryHolder]:
-    """The allocations by what they are for and where they were made, the most bytes first."""
+    """The allocations by their purpose and their place, the most bytes first."""
     named = _Names(places)
     asked = zip(kind.tolist(), *_asked(events, begin, places), strict=True)
     keys = [(one, named.module(path), named.function(frame), named.operator(row)) for one, path, frame, row in asked]
@@ -248,7 +248,7 @@ class _Names:
         return self._functions[frame]
 
     def operator(self, row: int) -> str | None:
-        """The outermost of PyTorch's operators that are nested around the one that asked."""
+        """The outermost of PyTorch's operators that are nested around the allocating one."""
         if row not in self._operators:
             tree, at = self._places.tree, row
             while at >= 0 and (above := int(tree.parent[at])) >= 0 and self._name(above).startswith("aten::"):

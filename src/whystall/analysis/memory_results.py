@@ -39,8 +39,8 @@ class MemoryHolder(Result, frozen=True, kw_only=True):
 class MemoryPeak(Result, frozen=True, kw_only=True):
     """Peaks of one allocator from its memory events; ``None`` where old traces carry no totals.
 
-    ``held`` adds up to the peak of what was allocated, at ``peak_ns``; ``holders`` are the largest of what was made
-    in the record.
+    ``held`` adds up to the peak of the allocated memory, at ``peak_ns``; ``holders`` are the largest allocations of the
+    record.
     """
 
     rank: int

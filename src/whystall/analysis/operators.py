@@ -1,4 +1,4 @@
-"""Operators: calls, host time, and the time of what they launched on the device."""
+"""Operators: calls, host time, and the time of their device events."""
 
 from __future__ import annotations
 

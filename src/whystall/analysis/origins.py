@@ -1,7 +1,7 @@
 """Where device time comes from: operators, compiled kernels, replayed graphs; unknown origins are counted as such.
 
 A kernel that Inductor made carries the operators it was fused from in its name, and its launch lies in the compiled
-region; both are read. A replayed graph is one launch of many kernels: it has a caller, and no operators.
+region; this module reads both. A replayed graph is one launch of many kernels: it has a caller, and no operators.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WHY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """One device's events with what is known of their launch; -1 where nothing is."""
+    """One device's events with the known facts about their launch; -1 for unknown ones."""
 
     duration: NDArray[np.int64]
     name: NDArray[np.int64]
@@ -155,7 +155,7 @@ def _fused(
 
 
 def _groups(events: _Events, trace: Trace) -> list[NDArray[np.intp]]:
-    """Rows of one kernel name; of a graph and of a region, of one caller and module."""
+    """Rows of one kernel name, caller and module; a graph's and a region's, of one caller and module."""
     chosen = np.flatnonzero(np.isin(events.origin, [ORIGINS.index(one) for one in ("graph", "compiled", "region")]))
     if not len(chosen):
         return []
@@ -178,7 +178,7 @@ def _modules(places: ModulePlaces, events: _Events, rows: NDArray[np.intp]) -> l
 
 
 def function_of(trace: Trace, frame: int) -> str | None:
-    """The Python function around a frame, that which launched or asked.
+    """The Python function around a frame of a launch or an allocation.
 
     The innermost that is neither built in nor PyTorch's, else PyTorch's own.
     """

@@ -28,21 +28,21 @@ _MOSTLY: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The median of the latest steps and what they consist of; and against the first ones, where they are slower."""
+    """The median of the latest steps and its parts; and a comparison with the first ones, where they are slower."""
 
     steps: int
     """How many the latest are."""
     median_ns: int
     shares: dict[str, float]
     in_a_row_ns: float
-    """The median of the means of a few of the latest steps in a row: of what happens in every second or third, too."""
+    """The median of the means of a few consecutive latest steps: it includes events of every second or third step."""
     ratio: float
-    """That in terms of the same of the first steps."""
+    """The same, relative to the first steps."""
     slower: bool
     computes: bool
-    """Whether it takes longer in computing, and less than half as long again, as on a machine that is slower."""
+    """Whether the excess is compute, and less than half as long again, as on a machine that is slower."""
     grown: str | None
-    """The part that takes most of what a step takes longer."""
+    """The part with most of the excess."""
     grown_ns: int
 
 
@@ -73,7 +73,7 @@ def pace_of(first: Parts, latest: Parts) -> Pace | None:
 
 
 def _waits(grown: Mapping[str, float]) -> bool:
-    """Whether what grew is mostly input that is waited for, saving or collecting."""
+    """Whether the growth is mostly waiting for input, saving or collecting."""
     return sum(grown[part] for part in _WAITS if part in grown) >= _MOSTLY * sum(grown.values())
 
 

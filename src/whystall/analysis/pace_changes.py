@@ -1,8 +1,8 @@
-"""Whether a run changed its pace for good while it went on: what was recorded after that stands for what came after.
+"""Whether a run changed its pace for good while it went on: a later recording represents the time after that.
 
 A loader's store that answers late from some moment on, a neighbour that begins: the mean of all steps is then neither
-what the job took before nor what it takes now. A pace that rises slowly is no change, nor is one that comes and goes.
-Where steps show none, means of a few in a row are compared: something may have begun to happen in every second step.
+the old pace nor the new one. A pace that rises slowly is no change, nor is one that comes and goes. If steps show none,
+means of a few consecutive ones are compared: a new event may occur in every second step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_CHANGES: Final = 8
 
 
 def pace_changes(duration: Durations) -> list[int]:
-    """The steps from which on the run has another pace, in order; none where a pace comes back.
+    """The steps at which the run changes its pace, in order; none if an earlier pace returns.
 
     >>> pace_changes(np.repeat([8_000, 31_000], [100, 60]))
     [100]
@@ -105,7 +105,7 @@ def _change(duration: Durations, least: float) -> int | None:
 
 
 def _apart(low: Durations, high: Durations) -> float:
-    """The logarithm of how many times as long steps of one stretch are as those of another, in the median."""
+    """The logarithm of the ratio of the median steps of two stretches."""
     return float(np.log(max(np.median(high), 1.0)) - np.log(max(np.median(low), 1.0)))
 
 

@@ -81,7 +81,7 @@ def paired(before: Sequence[float], after: Sequence[float]) -> Paired:
 def _interval(ratios: NDArray[np.float64]) -> Interval:
     """The middle of the log-ratios and its interval, exact for six pairs and more (Hodges and Lehmann 1963).
 
-    The interval ends at means of two ratios, so far from the ends as Wilcoxon's signed ranks allow at 95 %.
+    The interval ends at means of two ratios, at the ranks that Wilcoxon's signed ranks give for 95 %.
     """
     count = len(ratios)
     if count < _FEWEST_BY_SIGNS:

@@ -1,4 +1,4 @@
-"""Phases of a step: forward, backward, optimizer, and what belongs to none of them."""
+"""Phases of a step: forward, backward, optimizer, and other."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _FEWEST_FOR_DRIFT: Final = 8
 _SURELY: Final = 4.0
 _SURE_OFFSET: Final = 3.0
 _LEAST_DRIFT_NS: Final = 1_000
-# Quartz is off by some ten parts in a million: what is more than this is no clock's.
+# Quartz is off by some ten parts in a million: a larger drift is no clock's.
 _MOST_DRIFT: Final = 5e-4
 # The standard deviation of normal values over the median of their distances, and of their median over their own.
 _DEVIATION: Final = 1.4826
@@ -53,7 +53,7 @@ class RankClock:
         found: NDArray[np.int64] = moved - np.rint((moved - self.at_ns) * (self.drift / (1 + self.drift))).astype(
             np.int64
         )
-        found += times - self.shared(found)  # what was rounded
+        found += times - self.shared(found)  # rounding
         found += self.shared(found + 1) == times
         return found
 
@@ -61,7 +61,7 @@ class RankClock:
 def rank_clocks(ranks: Sequence[Attendance], numbers: Sequence[NDArray[np.int64]]) -> dict[int, RankClock]:
     """The clock of each rank, from the ends of the meetings that `whystall.analysis.meetings.meetings` numbered.
 
-    Ranks that share no meeting with the first are set by those that do, and so on; what no chain of meetings leads to
+    Ranks that share no meeting with the first are set by those that do, and so on; a rank without a chain of meetings
     keeps its own time.
     """
     clocks: dict[int, RankClock] = {}
@@ -124,7 +124,7 @@ def _one_clock(
 
 
 def _fitted(at: NDArray[np.int64], apart: NDArray[np.int64]) -> RankClock:
-    """The line through what two clocks are apart, moved little by those collectives that did not end together."""
+    """The line through the offsets of two clocks; collectives that did not end together move it little."""
     count, origin = len(at), int(np.median(at))
     since, value = (at - origin).astype(np.float64), apart.astype(np.float64)
     middle = float(np.median(value))

@@ -99,11 +99,11 @@ class ShortKernels(Result):
 
 
 class Step(Result):
-    """One iteration as the device saw it: what the step launched, not what ran meanwhile.
+    """One iteration as the device saw it: the events that the step launched, not others that ran meanwhile.
 
-    ``busy_ns``, ``compute_ns``, ``communication_ns`` and ``memory_ns`` are unions over the events
-    the step launched. ``ledger`` accounts for ``window_ns``: from the step's first event to the
-    first event of the next step (the last step: to its own last event's end).
+    ``busy_ns``, ``compute_ns``, ``communication_ns`` and ``memory_ns`` are unions over the events the step launched.
+    ``ledger`` accounts for ``window_ns``: from the step's first event to the first event of the next step (the last
+    step: to its own last event's end).
     """
 
     name: str
@@ -119,7 +119,7 @@ class Step(Result):
     ledger: Ledger
     outlier: bool = False
     unshared: bool = False
-    """Not every rank recorded it: what it waits for may be one that writes its trace."""
+    """Not every rank recorded it: it may wait for a rank that writes its trace."""
 
 
 class Device(Result):
@@ -183,8 +183,8 @@ class Kernel(Result):
 class KernelFamily(Result):
     """Device events of one family of kernels; ``family`` is ``None`` where no rule knows the name.
 
-    Work and rates as for `Kernel`. ``tensor_core_share`` is of the family's time that of kernels whose names say that
-    they ran on tensor cores; ``None`` for families that cannot.
+    Work and rates as for `Kernel`. ``tensor_core_share`` is the share of the family's time in kernels that by their
+    names ran on tensor cores; ``None`` for families that cannot.
     """
 
     rank: int
@@ -206,10 +206,9 @@ class KernelFamily(Result):
 class Operator(Result):
     """Calls of one operator. Device time is that of the events it launched, by correlation.
 
-    ``device_ns`` includes operators called inside (a recursive call counts once),
-    ``device_self_ns`` only events whose innermost operator this is. ``flops`` are dense, ``flops_causal``
-    leave out what a causal mask makes useless; ``flops_per_s`` is of the latter. ``roofline`` is the least
-    time the work could take over the time it took.
+    ``device_ns`` includes operators called inside (a recursive call counts once), ``device_self_ns`` only events whose
+    innermost operator this is. ``flops`` are dense, ``flops_causal`` leave out the part that a causal mask makes
+    useless; ``flops_per_s`` is of the latter. ``roofline`` is the least time of the work over its real time.
     """
 
     rank: int
@@ -336,7 +335,7 @@ class InputWait(Result):
 
 
 class HostThread(Result):
-    """One thread of the process: what it was seen doing, innermost event first."""
+    """One thread of the process: its activity, innermost event first."""
 
     rank: int
     pid: int | str

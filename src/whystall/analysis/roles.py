@@ -29,7 +29,7 @@ class Stretches:
 
     @classmethod
     def of(cls, begin: Times, end: Times, pause_ns: int = 0) -> Stretches:
-        """The union of intervals in any order; those that are ``pause_ns`` or less apart are one."""
+        """The union of unsorted intervals; those that are ``pause_ns`` or less apart are one."""
         order = np.argsort(begin, kind="stable")
         order = order[end[order] > begin[order]]
         begin, end = begin[order], np.maximum.accumulate(end[order]) if len(order) else end[order]
@@ -42,7 +42,7 @@ class Stretches:
         return Stretches(low[high > low], high[high > low])
 
     def at(self, instants: Times) -> NDArray[np.bool_]:
-        """Whether each instant lies in one."""
+        """Whether each instant lies in an interval."""
         place = np.searchsorted(self.begin, instants, side="right") - 1
         if not len(self.begin):
             return np.zeros(len(instants), np.bool_)
@@ -130,7 +130,7 @@ class Roles:
 
 
 def roles_of(doings: Sequence[Doing]) -> Roles | None:
-    """The ledger over what processes did; ``None`` where their recordings do not share any time."""
+    """The ledger over the processes' activities; ``None`` where their recordings do not share any time."""
     begin, end = max(one.begin for one in doings), min(one.end for one in doings)
     if begin >= end:
         return None

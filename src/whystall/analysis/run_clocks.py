@@ -1,4 +1,4 @@
-"""The clocks of a run's devices, from what NVML said of them about once a second."""
+"""The clocks of a run's devices, from NVML's readings about once a second."""
 
 from __future__ import annotations
 

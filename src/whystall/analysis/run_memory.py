@@ -19,12 +19,12 @@ from whystall.run_folder.samples import DISTURBED, PROFILED
 from whystall.trace.samples import RunSamples
 
 _QUARTERS: Final = 4
-# Steps become longer where the last quarter's take this many times as long as the first quarter's.
+# After a window, or after the start, memory settles within this many steps.
 _SETTLING_STEPS: Final = 5
 _FEWEST_LOOKS: Final = 20
-# All of a stretch, and its last halves, thirds and so on.
+# Steps become longer where the last quarter's take this many times as long as the first quarter's.
 _LONGER: Final = 1.1
-# All of a stretch, and its last so manyth parts.
+# All of a stretch, and its last halves, thirds and so on.
 _ENDS: Final = (1, 1.5, 2, 3, 4, 6, 8)
 # Weight of a part of a rise with which steps became longer.
 _SAYS_MORE: Final = 4
@@ -33,7 +33,7 @@ _LEAST_OF_ITS_PART: Final = 0.3
 
 
 def memory_rises(samples: RunSamples) -> list[MemoryRise]:
-    """The memory of the host (what is in use of its heap, else what is resident) and of each device."""
+    """The memory of the host (the used part of its heap, else its resident memory) and of each device."""
     steps = samples.steps
     profiled = (steps["flags"] & PROFILED).fill_null(0).to_numpy() != 0
     lasts = np.maximum(steps["duration_us"].fill_null(1).to_numpy(), 1)
@@ -58,7 +58,7 @@ def _rises(samples: RunSamples, before: pl.DataFrame, stretch: pl.DataFrame, *, 
         looks = samples.allocators.filter(pl.col("step").is_between(stretch["step"][0], stretch["step"][-1]))
         for device in looks["device"].unique(maintain_order=True).to_list():
             each = looks.filter(pl.col("device") == device)
-            # These come at any moment of a step: the least of several is what stays between steps.
+            # These come at any moment of a step: the least of several stays between steps.
             found.append(_rise(device, each["step"].to_numpy(), each["allocated"].to_numpy(), 0.0))
     times = _longer_steps(before, stretch)
     return [msgspec.structs.replace(rise, **times) for rise in found if rise is not None]
@@ -88,13 +88,13 @@ def _worked_ns(steps: pl.DataFrame) -> NDArray[np.int64]:
 
 
 def _rise_evenly(levels: list[float]) -> bool:
-    """Whether what quarters hold rises in each of them."""
+    """Whether memory rises in each quarter."""
     rises = np.diff(levels)
     return bool(rises.min() > 0 and rises.min() * len(rises) >= _LEAST_OF_ITS_PART * rises.sum())
 
 
 def _of_the_host(stretch: pl.DataFrame, *, resident: bool) -> MemoryRise | None:
-    """By the heap; what is resident comes and goes as the heap is cut up, and counts only where that is asked for.
+    """By the heap; resident memory varies with the heap's fragmentation, and counts only on request.
 
     Or where nothing else is known.
     """
@@ -104,8 +104,8 @@ def _of_the_host(stretch: pl.DataFrame, *, resident: bool) -> MemoryRise | None:
             known = stretch.select("step", column).drop_nulls()
             series = known["step"].to_numpy(), known[column].to_numpy() * 1024
             rise = _rise(None, *series, 0.5)
-            # Beside a heap that does not grow, what is resident must do so in smaller parts as well: code that is made
-            # for new shapes, and a heap that is cut up, come in leaps and end.
+            # Next to a heap that does not grow, resident memory must grow in smaller parts as well: code for new
+            # shapes, and a fragmented heap, grow in leaps and stop.
             beside_heap = column == "rss_kib" and "heap_kib" in stretch.columns
             if beside_heap and not stretch["heap_kib"].is_null().all():
                 rise = rise if _rise(None, *series, 0.5, parts=2 * _QUARTERS) is not None else None
@@ -117,8 +117,8 @@ def _of_the_host(stretch: pl.DataFrame, *, resident: bool) -> MemoryRise | None:
 def _stretches(profiled: NDArray[np.bool_], past: NDArray[np.int64]) -> list[tuple[int, int]]:
     """The longest run of rows without the profiler, from where memory has settled; the latest one, and ends of both.
 
-    Ends are parts of the time (``past`` at the end of each row): where steps have become many times as long, those
-    since then are few among all steps.
+    Ends are parts of the time (``past`` at the end of each row): where steps have become many times as long, the later
+    ones are few among all steps.
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[True], profiled, [True]]).astype(np.int8)))
     begin, end = edges[::2], edges[1::2]
@@ -139,9 +139,9 @@ def _ends(past: NDArray[np.int64]) -> list[int]:
 
 
 def _joined(steps: pl.DataFrame, profiled: NDArray[np.bool_]) -> pl.DataFrame:
-    """The steps that were not recorded, where memory has settled; of the heap without what came while others were.
+    """The steps that were not recorded, where memory has settled; their heap without growth during recorded ones.
 
-    A job that is recorded again and again has no long stretch. None where the heap is not known.
+    A job that is recorded often has no long stretch. None where the heap is not known.
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[True], profiled, [True]]).astype(np.int8)))
     parts, between, last = [steps[:0]], 0, None
@@ -176,7 +176,7 @@ def _rise(
 
 
 def allocator_runs(samples: RunSamples) -> list[AllocatorRun]:
-    """Per device what torch's allocator held at most, and how often it had to give memory back to find some."""
+    """The peak of torch's allocator on each device, and how often it had to free memory to find some."""
     summed = samples.allocators.group_by("device", maintain_order=True).agg(
         pl.col("peak_allocated").max().alias("peak_allocated_bytes"),
         pl.col("reserved").max().alias("peak_reserved_bytes"),

@@ -1,7 +1,7 @@
 """The noise between runs of one job (A/A), and the least change visible beside it.
 
-The runs of a baseline are not interleaved with those that are compared with it later, so that nothing is paired: the
-logs of their lengths are taken to be normal, and Student's t accounts for their small number.
+A baseline's runs and later ones are not interleaved, and so are not paired: the logs of their lengths count as normal,
+and Student's t accounts for their small number.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from whystall.analysis.results import Result, Timeline
 
 
 class Environment(Result):
-    """Where a watched job ran, as its first rank said; ``None`` is not known.
+    """The environment of a watched job, from its first rank; ``None`` is not known.
 
     ``cores`` are the machine's, ``cores_allowed`` those that the job might use.
     """
@@ -32,7 +32,7 @@ class SlowStep(Result):
 class SampledLine(Result):
     """A line of the user's code, and the share of the stack samples in which the stepping thread was found there.
 
-    ``leaf`` is the innermost function (``module:name``), ``part`` what the step was at.
+    ``leaf`` is the innermost function (``module:name``), ``part`` the part of the step.
     """
 
     part: str
@@ -47,8 +47,8 @@ class SampledLine(Result):
 class MemoryRise(Result):
     """Memory that rises steadily over the longest stretch of steps without the profiler.
 
-    ``device`` is ``None`` for the host. ``heap`` says that it is what the host's allocator has given out, which free
-    memory that stays with the process does not hide, and not what is resident.
+    ``device`` is ``None`` for the host. ``heap``: it is the memory that the host's allocator has given out, without
+    free memory that stays with the process, and not resident memory.
     """
 
     device: int | None
@@ -93,8 +93,8 @@ class DeviceClocks(Result):
 class RecordedWindow(Result):
     """Steps that the profiler recorded, from the ``step``-th of the run on, and the median steps on both sides.
 
-    ``lead_in_ns`` is of the last few before it; ``after_ns`` of the faster half of the time after it, or of what
-    follows a later window where that is faster still. ``error_ns`` is the standard error of their difference,
+    ``lead_in_ns`` is of the last few before it; ``after_ns`` of the faster half of the time after it, or of the time
+    after a later window where that is faster still. ``error_ns`` is the standard error of their difference,
     ``usual_change`` the largest change between neighbouring stretches of the run with no window between them, as a
     share (``None``: too few), ``steps_after`` how many steps were left to run.
     """
@@ -138,12 +138,12 @@ class UnevenSteps(Result):
 
 
 class RunSummary(Result):
-    """All steps of a watched run, from its samples; those under the profiler and the first ones are not measured.
+    """All steps of a watched run, from its samples, without those under the profiler and the first ones.
 
-    ``shares`` are of the measured time, by what the stepping thread was doing; ``slow_ns`` is what the slow
-    steps took beyond the median. ``durations_ns`` holds the first steps too, thinned to at most 400 values that keep
-    the spikes. ``ready_input_ns`` is the tenth percentile of the time that a step waits for its input: what it takes to
-    hand over a batch that is ready, unless all steps wait.
+    ``shares`` are of the measured time, by the stepping thread's activity; ``slow_ns`` is the slow steps' excess over
+    the median. ``durations_ns`` holds the first steps too, thinned to at most 400 values that keep the spikes.
+    ``ready_input_ns`` is the tenth percentile of the time that a step waits for its input: the time to hand over a
+    batch that is ready, unless all steps wait.
     """
 
     rank: int
@@ -178,7 +178,7 @@ class RunSummary(Result):
     """Growth of the median step from the first half to the second, as a share; ``None`` for few steps."""
     warm_up: int = 0
     mean_error_ns: float | None = None
-    """The standard error of the mean step, by how stretches of the run differ; ``None`` of too few steps."""
+    """The standard error of the mean step, by how stretches of the run differ; ``None`` for too few steps."""
     median_error_ns: float | None = None
     ready_input_ns: int = 0
     share_errors: dict[str, float] = msgspec.field(default_factory=dict)
@@ -207,7 +207,7 @@ class RunSummary(Result):
     clocks: list[DeviceClocks] = msgspec.field(default_factory=list)
     windows: list[RecordedWindow] = msgspec.field(default_factory=list)
     uneven: UnevenSteps | None = None
-    """How unevenly this rank and the others work in the same steps; ``None`` of one rank, or where it is not known."""
+    """How unevenly this rank and the others work in the same steps; ``None`` for one rank, or where it is not known."""
 
     @property
     def slow_count(self) -> int:
@@ -242,7 +242,7 @@ class RunSummary(Result):
 
 
 class SideBySide(Result):
-    """The same moments of two ranks on one clock: of one that keeps others waiting, and of who waits for it longest.
+    """The same moments of two ranks on one clock: of one that keeps others waiting, and of the one that waits longest.
 
     ``drawn`` is a step of the late rank, in its time; lanes name their rank.
     """

@@ -1,7 +1,7 @@
 """A whole run from its samples: how long steps took, how that changed, and where the slow ones lost time.
 
-Steps under the profiler are counted but not measured: they are slower for a reason of ours. So are the first steps,
-which load, compile and allocate what later ones find ready, and which begin with batches that were made beforehand.
+Steps under the profiler are counted but not measured: we make them slower. So are the first steps, which load, compile
+and allocate for later ones, and which begin with batches that were made beforehand.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _WARM_UP_RATIO: Final = 2.0
 _MOST_WARM_UP_PART: Final = 4
 _MOST_SLOW_STEPS: Final = 50
 _FEWEST_FOR_TREND: Final = 20
-# With fewer looks at the stepping thread a stretch of a run does not show what its steps are made of.
+# With fewer samples of the stepping thread a stretch of a run does not show the parts of its steps.
 _FEWEST_LOOKS: Final = 20
 # MAD to standard deviation for a normal distribution.
 _MAD_TO_SIGMA: Final = 1.4826
 
 
 def run_summaries(wholes: Sequence[RunSamples]) -> list[RunSummary]:
-    """The account of each rank of a job in which a step was measured; what one rank uses is no other program's.
+    """The account of each rank of a job with a measured step; other ranks' cores are no other program's.
 
-    Where a run changed its pace for good it is of the steps at the pace of its latest recorded window.
+    If a run changed its pace for good it covers the steps at the pace of its latest recorded window.
     """
     seen = [_ticks(whole.machine) for whole in wholes]
     found = []
@@ -274,7 +274,7 @@ def _ns(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
 
 
 def _on_cpu_share(measured: pl.DataFrame, duration: NDArray[np.int64]) -> float:
-    """CPU time of the stepping thread over time, from the first step at which the kernel was asked to the last."""
+    """CPU time of the stepping thread over time, from the first step with a reading of the kernel to the last."""
     return _share_of_answers(measured, duration, "cpu_us")
 
 
@@ -314,7 +314,7 @@ def _trend(duration: NDArray[np.int64]) -> float | None:
 
 
 def _trend_per_1000(duration: NDArray[np.int64]) -> float | None:
-    """The same over 1,000 steps, compounded; of shorter runs nothing is said, which would be made up."""
+    """The same over 1,000 steps, compounded; ``None`` for shorter runs, where it would be made up."""
     change = _trend(duration) if len(duration) >= 1000 else None
     return None if change is None else float((1 + change) ** (1000 / (len(duration) // 2)) - 1)
 
@@ -333,7 +333,7 @@ def _excess_of_slow(duration: NDArray[np.int64]) -> int:
 def _slow_steps(
     measured: pl.DataFrame, duration: NDArray[np.int64], parts: dict[str, NDArray[np.int64]]
 ) -> tuple[list[SlowStep], int, dict[str, int]]:
-    """The slowest of the slow steps, each with the parts that were longer than usual; how many, and what all lost."""
+    """The slowest of the slow steps, each with the parts that were longer than usual; their number, and all losses."""
     rows = np.flatnonzero(_is_slow(duration))
     excess = np.round(duration[rows] - float(np.median(duration))).astype(np.int64)
     lost = {

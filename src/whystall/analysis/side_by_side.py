@@ -1,4 +1,4 @@
-"""A step of the rank that keeps others waiting and, under it, what one that waits does at the same moments."""
+"""A step of the rank that keeps others waiting and, under it, the same moments of one that waits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def side_by_side(
 def _on_other_clock(
     span: tuple[int, int], late: int, waiting: int, analyses: Sequence[TraceAnalysis]
 ) -> tuple[int, int]:
-    """Begin and length of what is drawn of the late rank, on the clock of the waiting one."""
+    """Begin and length of the late rank's drawn time, on the clock of the waiting one."""
     attendances = [analysis.collectives.attendance for analysis in analyses]
     clocks = rank_clocks(attendances, meetings(attendances))
     first, last = clocks[waiting].own(clocks[late].shared(np.array([span[0], sum(span)]))).tolist()

@@ -14,15 +14,14 @@ from whystall.analysis.results import Ledger, Step
 FEWEST_TO_DROP: Final = 6
 # With fewer steps the usual ones are unknown.
 _FEWEST_TO_DIFFER: Final = 3
-# A slow step takes this many times as long as the fast quarter at least, and slow ones this many times as long as
-# usual ones: a scatter of a tenth does not reach it.
+# Least ratio of a slow step to the fast quarter, and of slow steps to usual ones: a scatter of a tenth stays below.
 _SLOW: Final = 1.2
 _APART: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """The mean of steps: how many there are, and how long they take and for what on average."""
+    """The mean of steps: their number, their mean length, and its parts."""
 
     steps: int
     window_ns: int
@@ -40,9 +39,9 @@ class Unlike:
 
 
 def steady(steps: Sequence[Step]) -> Sequence[Step]:
-    """The steps that stand for what was not recorded: without the first two and the last, if there are enough.
+    """The steps that represent unrecorded ones: without the first two and the last, if there are enough.
 
-    Those that not every rank recorded stand for nothing where there are others.
+    Steps that not every rank recorded represent nothing where there are others.
     """
     steps = [step for step in steps if not step.unshared] or steps
     return steps[2:-1] if len(steps) >= FEWEST_TO_DROP else steps

@@ -1,8 +1,8 @@
-"""How well the steps of one run know their mean and their median, when neighbouring steps are alike.
+"""The errors of a run's mean and median step, if neighbouring steps are alike.
 
 Steps are no independent draws: a neighbour on the machine, a clock or a cache makes hundreds of them slow together. The
-run is cut into stretches; by what the stretches differ, the whole is not known better. Short stretches hide what lasts
-longer than they do, so several lengths are tried, and the largest error counts ("batch means"; Flegal and Jones 2010).
+run is cut into stretches; the error is at least that of their spread. Short stretches hide longer effects, so several
+lengths are tried, and the largest error counts ("batch means"; Flegal and Jones 2010).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 _SIGMAS: Final = 1.96
 _MAD_TO_SIGMA: Final = 1.4826
-# The median of few values is known as well as the mean of fewer (asymptotic efficiency of the median, 2 / pi).
+# The median of few values has the error of the mean of fewer (asymptotic efficiency of the median, 2 / pi).
 _MEDIAN_EFFICIENCY: Final = 2 / np.pi
 _STRETCHES: Final = (5, 8, 16, 32)
 _FEWEST_IN_STRETCH: Final = 4

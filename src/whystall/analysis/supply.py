@@ -1,4 +1,4 @@
-"""Input in samples per second: what the loader supplies, and what the step would take if it never waited."""
+"""Input in samples per second: the loader's supply, and the step's demand if it never waited."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _READY: Final = 0.02  # of the step: the time to hand over a ready batch (see di
 class InputSupply(Result, frozen=True, kw_only=True):
     """Rates of one rank over a watched run, in samples per second.
 
-    ``demand_per_s`` is what its steps would take without waiting for input. ``supply_per_s`` is what the loader makes:
-    without workers in the time that steps wait for it; with workers what the steps got, which is the least where they
+    ``demand_per_s`` is the rate of its steps without waiting for input. ``supply_per_s`` is the loader's rate: without
+    workers in the time that steps wait for it; with workers the rate that the steps got, a lower bound where they
     hardly wait (``at_least``).
     """
 
@@ -32,8 +32,8 @@ def input_supply(
 ) -> InputSupply | None:
     """Supply and demand of the first rank, whose samples are counted; ``None`` where a step's samples are not known.
 
-    Nor is anything said of a run without steps, or of one whose steps do nothing but wait. ``loaders`` are as a run
-    says of them: how many workers each has.
+    Also ``None`` for a run without steps, or one whose steps do nothing but wait. ``loaders`` are from the run's
+    description: the number of workers of each.
     """
     run = min(runs, key=lambda one: one.rank, default=None)
     if run is None or not samples_per_step or run.measured <= 0 or run.total_ns <= 0:

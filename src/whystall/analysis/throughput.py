@@ -1,8 +1,7 @@
 """The throughput way of rating a job: units of work per second and device, against a reference or a peak.
 
-It needs no recorded shapes: the caller says what one step works through in the whole job (all devices together), and
-the step time does the rest. Utilisation by FLOPs is that of the caller's model FLOPs at the dense peak of the dtype
-used.
+It needs no recorded shapes: the caller passes the work of one step of the whole job (all devices together), and the
+step time does the rest. Utilisation by FLOPs is that of the caller's model FLOPs at the dense peak of the dtype used.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The mean time from one step to the next, over how many steps, and what it was read from."""
+    """The mean time from one step to the next, the number of steps, and the source."""
 
     mean_ns: float
     steps: int
@@ -44,7 +43,7 @@ class StepTime:
 
 
 def step_time(devices: Sequence[Device], runs: Sequence[RunSummary]) -> StepTime | None:
-    """The job's step time: of the steps outside the profiler where a run was watched, else of the recorded ones.
+    """The job's step time: from the steps outside the profiler if the run was watched, else from the recorded ones.
 
     Ranks wait for each other, so the slowest rank's is the job's. A recorded step's window ends where the next begins;
     the last one's does not, and is left out where there are others.

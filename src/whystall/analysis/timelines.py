@@ -114,7 +114,7 @@ def _thread_lane(trace: Trace, thread: int, span: tuple[int, int], names: dict[s
 
 
 def _lane(label: str, kind: str, events: _Events, span: tuple[int, int], names: dict[str, int]) -> Lane:
-    """The lane's events, clipped to the window; runs of short ones become one when there are too many."""
+    """The lane's events, clipped to the window; runs of short events are merged if there are too many."""
     start, end, texts, classes = events
     begin, last = span[0], sum(span)
     clipped = [

@@ -1,4 +1,4 @@
-"""Everything that can be said of one trace by itself."""
+"""The whole analysis of a single trace."""
 
 from __future__ import annotations
 

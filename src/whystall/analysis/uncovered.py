@@ -1,4 +1,4 @@
-"""Device time whose work is not known, by operator, with the reason: what is not covered is never a silent zero."""
+"""Device time with unknown work, by operator, with the reason: uncovered work is never a silent zero."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from whystall.trace.samples import RunSamples
 
 _FEWEST: Final = 20
 _MOST: Final = 1_000
-"""Limit of steps: a longer run counts by its latest ones."""
+"""Limit of steps: of a longer run only the latest count."""
 _WARM_UP: Final = 10
 _COUNTED: Final = 0.8
-"""Short steps share an answer of the kernel: where more of them do, nothing is said of single ones."""
+"""Short steps share a reading of the kernel: if more of them do, single steps have no result."""
 
 
 def uneven_steps(wholes: Sequence[RunSamples]) -> UnevenSteps | None:

@@ -1,6 +1,6 @@
 """The ledger of a whole job: from the start of its launcher to the exit of its process, in parts that add up exactly.
 
-All instants are of one clock of one machine. The time of a part whose end is unknown belongs to the part after it.
+All instants are on one clock of one machine. The time of a part whose end is unknown belongs to the part after it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from whystall.trace.model import Trace
 from whystall.vocabulary.runtime_calls import is_call
 from whystall.vocabulary.signals import Signal
 
-# Fewer launches, or numbers, say nothing of what is usual.
+# Fewer launches, or numbers, do not show the usual state.
 _FEWEST: Final = 20
 _FEWEST_NUMBERS: Final = 3
 _MOST: Final = 0.5
@@ -66,14 +66,14 @@ _ON_MPS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class UnseenDevice:
-    """Work of a device in a recording without any device event: how much asked for it, and a sentence."""
+    """Work of a device in a recording without any device event: its number of calls, and a sentence."""
 
     calls: int
     sentence: str
 
 
 def unseen_device(trace: Trace) -> UnseenDevice | None:
-    """The work of a device of which a recording shows nothing; ``None`` where there is none, or some is shown."""
+    """The work of a device that a recording does not show; ``None`` where there is none, or some is shown."""
     if not trace.device_events.is_empty():
         return None
     calls = int(matching(trace.runtime_calls["name"], lambda name: is_call(name, "launch", "graph")).sum())
@@ -96,7 +96,7 @@ def _unseen_device(trace: Trace) -> Gap | None:
 
 
 def _unseen_kernels(trace: Trace) -> Gap | None:
-    """Launches of kernels of which some show none, outside captures of graphs, which run nothing."""
+    """Kernel launches without kernels, outside captures of graphs, which run nothing."""
     lost, launches = _lost_launches(trace)
     count, whole = int(lost.sum()), int(launches.sum())
     if not count:
@@ -136,7 +136,7 @@ def _lost_launches(trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 @dataclass(frozen=True, slots=True)
 class UnseenKernels:
-    """How many launches show no kernel, and the time without device events in which these kernels may have run."""
+    """The launches without a kernel, and the time without device events in which these kernels may have run."""
 
     launches: int
     without: int
@@ -146,8 +146,8 @@ class UnseenKernels:
 def unseen_kernels(trace: Trace) -> UnseenKernels | None:
     """The launches whose kernels were not recorded between others that were; ``None`` where there are hardly any.
 
-    A kernel runs after what was launched before it, and before what was launched after it: of the time between those
-    two, what has no device event may be its own.
+    A kernel runs after events launched before it, and before events launched after it: the part of the time in between
+    without a device event may be its own.
     """
     lost, launches = _lost_launches(trace)
     if int(lost.sum()) < _FEWEST:  # a profiler loses whole buffers
@@ -204,10 +204,10 @@ def shows_work_of_host(trace: Trace) -> bool:
 
 
 def _thinned_operators(trace: Trace) -> Gap | None:
-    """Operators of which most were left out.
+    """Operators most of which were left out.
 
     The profiler counts its events: where most numbers are missing and most launches lie in no operator, the operators
-    are among what is missing. (Frames that were left out leave gaps in the numbers too, but no launch alone.)
+    are among the missing events. (Frames that were left out leave gaps in the numbers too, but no launch alone.)
     """
     operators = trace.operators
     if operators.is_empty() or not operators["event_index"].is_not_null().any():
@@ -229,7 +229,7 @@ def _thinned_operators(trace: Trace) -> Gap | None:
 
 
 def _kept_share(trace: Trace) -> float | None:
-    """The share of numbered events that the file has: one over the usual distance of two numbers; ``None``: too few."""
+    """The share of numbered events in the file: one over the usual distance of two numbers; ``None``: too few."""
     parts = [getattr(trace, table)["event_index"].cast(pl.Int64) for table in _INDEXED]
     numbers = pl.concat(parts).drop_nulls().unique().sort().to_numpy()
     if len(numbers) < _FEWEST_NUMBERS:

@@ -30,7 +30,7 @@ from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
 MATRIX_FAMILIES: Final = ("gemm", "grouped-gemm", "convolution", "attention")
-"""Families of kernels that do the FLOPs of an operator; what runs beside them prepares or gathers."""
+"""Families of kernels that do the FLOPs of an operator; kernels beside them prepare or gather."""
 
 PRECISION_OF: Final[dict[str, Precision]] = {
     "float32": "fp32",
@@ -79,7 +79,7 @@ class Call:
 
     @cached_property
     def read_sizes(self) -> frozenset[int] | None:
-        """The sizes in bytes of the tensors that it is given; ``None`` where a dtype's size is not known."""
+        """The sizes in bytes of its input tensors; ``None`` where a dtype's size is not known."""
         try:
             return frozenset(spec.nbytes for spec in self.given)
         except KeyError:
@@ -88,11 +88,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class OperatorWork:
-    """Per operator call the work that is counted for it (0 where none is), and whether any is.
+    """Per operator call its counted work (0 where none is), and whether any is.
 
     ``dense``, ``causal`` and ``executed`` are FLOPs of products, ``elementwise`` all other operations, ``moved`` bytes
     read and written. ``kind_of`` is the place of the call's kind in ``kinds``, -1 where nothing is counted. ``call_of``
-    is the place in ``calls`` of what is counted, ``recorded_of`` that of every call whose arguments were recorded.
+    is the place in ``calls`` of a counted call, ``recorded_of`` that of every call with recorded arguments.
     """
 
     counted: NDArray[np.bool_]
@@ -252,7 +252,7 @@ def event_work(trace: Trace, owner_of: NDArray[np.int32], work: OperatorWork, cl
 
 
 def uses_tf32(classified: Classified) -> bool:
-    """Whether a kernel's name says that single precision ran on tensor cores."""
+    """Whether a kernel's name shows that single precision ran on tensor cores."""
     return bool(classified.has("tf32").any())
 
 
@@ -300,7 +300,7 @@ class WorkSums:
     def row(self, group: int) -> GroupWork:
         """The numbers of a group that is one thing.
 
-        Rates over all its time, where nearly all of it is of known work.
+        Rates over its whole time, if nearly all of the work in it is known.
         """
         total = int(self.total_ns[group])
         if not self.calls[group] or total <= 0:

@@ -1,4 +1,4 @@
-"""The frozen results that say what work was done: efficiency, roofline, chains and origins of kernels, step counts.
+"""Frozen results on the work done: efficiency, roofline, chains and origins of kernels, step counts.
 
 As in `whystall.analysis.results`: integer nanoseconds and bytes, ``None`` where something is not known.
 """
@@ -27,7 +27,7 @@ CountName = Literal[
 class StepCount(Result):
     """How often something happens in a step of one rank: ``usual`` in the median step, in ``alike`` of ``steps`` ones.
 
-    ``least`` and ``most`` are of all steps. Runtime calls are counted by kind (``launches`` ask for kernels, copies and
+    ``least`` and ``most`` are of all steps. Runtime calls are counted by kind (``launches`` start kernels, copies and
     fills); a function that torch compiled is one of ``compiled_regions``, and each break in its graph one more.
     """
 
@@ -53,12 +53,12 @@ class GivenRows(Result):
 
 
 class FusibleChain(Result):
-    """Kernels that follow each other on a stream, each reading what the one before wrote, and that could be one.
+    """Kernels that follow each other on a stream, each reading the output of the one before, and that could be one.
 
     Sums over ``count`` runs of the same operators and shapes; ``kernels`` and ``calls`` are of one run. ``fused_bytes``
-    and ``fused_ns`` are what one kernel would need that neither writes nor reads an intermediate tensor; those
-    ``keeping`` still write each, as a backward pass may need them. ``gap_ns`` is time between the kernels. ``start_ns``
-    is of one run.
+    and ``fused_ns`` are those of one kernel that neither writes nor reads an intermediate tensor; those ``keeping``
+    still write each, as a backward pass may need them. ``gap_ns`` is time between the kernels. ``start_ns`` is of one
+    run.
     """
 
     operators: list[str]
@@ -100,9 +100,9 @@ class KernelChains(Result):
 
 
 class OriginShare(Result):
-    """Device events by what is known of their origin, the first that applies.
+    """Device events by their known origin, the first that applies.
 
-    A replayed ``graph``; a ``compiled`` kernel, whose name says what it was fused from; an ``operator``; a compiled
+    A replayed ``graph``; a ``compiled`` kernel, whose name holds its fused operators; an ``operator``; a compiled
     ``region`` and no more; a ``module`` or a ``python`` function without an operator; ``none``.
     """
 
@@ -155,8 +155,8 @@ class WorkByDtype(Result):
 class RooflinePoint(Result):
     """All calls of one operator in one dtype. ``operations`` are useful FLOPs and elementwise operations.
 
-    ``intensity`` is operations a byte, ``attainable_per_s`` what the device could do at it, ``share`` what was reached
-    of that, ``headroom_ns`` the time that would be saved at the roofline.
+    ``intensity`` is operations a byte, ``attainable_per_s`` the device's limit at it, ``share`` the reached share of
+    that, ``headroom_ns`` the time that would be saved at the roofline.
     """
 
     operator: str

@@ -88,7 +88,7 @@ class Workings:
 
 
 def workings_of(trace: Trace, classified: Classified, peaks: Mapping[int, Accelerator | None]) -> Workings:
-    """The workings of a trace, of which the events are classified already."""
+    """The workings of a trace with classified events."""
     tree = operator_tree(trace)
     work = operator_work(trace, tree)
     return Workings(classified, tree, work, event_work(trace, counted_operator_of(tree, work), work, classified), peaks)

@@ -22,7 +22,7 @@ def affinity_seen(torch: Any, devices: Path = _DEVICES) -> dict[str, Any]:
 
 
 def _near_the_device(torch: Any, devices: Path) -> str | None:
-    """The cores on the device's side of the machine, as Linux lists them, where others are allowed as well."""
+    """The cores on the device's side of the machine, as Linux lists them, if the process may use others as well."""
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
         return None
     found = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -39,7 +39,7 @@ def _near_the_device(torch: Any, devices: Path) -> str | None:
 
 
 def bind(listed: str) -> None:
-    """Lets this process, and what it starts from now on, run on the listed cores alone."""
+    """Restricts this process, and its later children, to the listed cores."""
     os.sched_setaffinity(0, cores_of(listed))
 
 

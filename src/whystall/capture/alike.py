@@ -30,7 +30,7 @@ _FEW_TWICE: Final = 1.25
 _ALIKE: Final = 1e-4
 _ALIKE_HALF: Final = 5e-3
 _ASKED: Final = 2
-"""So often in a row a module is asked that is given rows of such a shape which differ."""
+"""How often in a row a module is tried with rows of a shape that differ."""
 _MOST_TENSORS: Final = 8
 _LARGEST: Final = 32
 """Largest ratio of the output to the compared elements."""
@@ -41,7 +41,7 @@ _ROW_BY_ROW: Final = frozenset({"Linear", "Identity", "LayerNorm", "RMSNorm", "E
 
 
 class AlikeRows:
-    """Which share of the rows that modules are given, and of what they make of them, is there before."""
+    """The share of the modules' input rows, and of their result rows, that occurred before."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -86,7 +86,7 @@ class AlikeRows:
 
 
 def _rows(torch: Any, tensors: Sequence[Any], shape: Sequence[int]) -> list[int]:
-    """A sum of each row of all tensors whose first sizes are these; a row of one number is like no other."""
+    """A sum of each row of all tensors with these first sizes; a row of one number equals no other."""
     count = prod(shape)
     beside = [one for one in tensors if one.shape[: len(shape)] == shape]
     size = sum(one.numel() * one.element_size() for one in beside)
@@ -126,7 +126,7 @@ def _again(rows: Sequence[int], *, constant: bool, samples: bool) -> dict[int, i
     again = {at: first[row] for at, row in enumerate(rows) if first.setdefault(row, at) != at}
     if not rows or len(again) < _LEAST * len(rows):
         return {}
-    # One row that most are is perhaps what pads the others: frames of a sequence, boxes of a picture.
+    # A row that most are equal to may be padding: frames of a sequence, boxes of a picture.
     if not (samples and _is_even(rows)) and 2 * max(Counter(rows).values()) > len(rows):
         return {}
     in_a_row = 1 + sum(a != b for a, b in pairwise(rows)) <= _FEW_TWICE * len(first)
@@ -135,7 +135,7 @@ def _again(rows: Sequence[int], *, constant: bool, samples: bool) -> dict[int, i
 
 
 def _is_even(rows: Sequence[int]) -> bool:
-    """Whether each row comes as often as any other: what weighs rows against each other then weighs them alike."""
+    """Whether all rows are equally frequent: then code that weighs rows against each other weighs them alike."""
     return len(set(Counter(rows).values())) == 1
 
 

@@ -1,4 +1,4 @@
-"""Which scores of attention count: what its masks hide, counted where they are given to attention or lie in scores."""
+"""Which scores of attention count: its masks hide the others, in its arguments or in the scores."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MASKS: Final = ("attn_mask", "attn_bias")
 _FEWEST_KEYS: Final = 64
 _TILES: Final = 32
 """Number of groups of queries, and of keys, to count."""
-_FEWEST_DIMENSIONS: Final = 3  # a softmax of fewer chooses words or experts
+_FEWEST_DIMENSIONS: Final = 3  # a softmax with fewer chooses words or experts
 _MOST_COUNTED: Final = 1 << 25
 _OFTEN: Final = 1 << 18
-"""Smaller masks are counted in more calls: what a cache has of keys grows with each."""
+"""Smaller masks are counted in more calls: a cache's keys grow with each."""
 _COUNTS: Final = (4, 64)
 _MOST_SIZES: Final = 16
 # Values added to scores so that their softmax is 0: minus infinity, a dtype's least, or a number that seemed small
@@ -41,12 +41,12 @@ class Attended:
         self._torch = torch
         self._seen: dict[Size, list[_Counted]] = {}
         self._all_seen: set[Size] = set()
-        """Sizes of which a call hid nothing."""
+        """Sizes with a call that hid nothing."""
         self.asks = False
         """Whether attention was called: torch tags it as random, and the time of random operators selects nothing."""
 
     def told(self) -> list[AttendedScores]:
-        """The sizes of scores of which some were hidden each time, and the mean shares that count."""
+        """The sizes of scores that were partly hidden each time, and the mean shares that count."""
         found = []
         for size, counted in self._seen.items():
             kept, tiles = (sum(shares) / len(counted) for shares in list(zip(*counted, strict=True))[:2])
@@ -57,7 +57,7 @@ class Attended:
         return sorted(found, key=lambda one: one.kept * one.tiles)[:MOST_SPARSE]
 
     def note(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any], *, counts: bool) -> None:
-        """An operator is called; whether what it hides is to be counted yet."""
+        """Records an operator's call; ``counts``: whether to count its hidden scores."""
         name = function._schema.name  # noqa: SLF001 - as torch's own modes read it
         self.asks |= name.startswith(_ATTENTION)
         if not counts:

@@ -11,7 +11,7 @@ import contextlib
 import subprocess
 from typing import Final
 
-# A signal to a group is given to all at once; on a busy machine its end takes a moment to be seen.
+# All processes of a group get its signal at once; on a busy machine their end takes a moment to show.
 _PATIENCE_S: Final = 0.3
 
 

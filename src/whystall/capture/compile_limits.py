@@ -1,4 +1,4 @@
-"""Functions that torch's compiler gave up on: it says so once, in its log, and runs them as they are from then on."""
+"""Functions that torch's compiler gave up on: it logs that once, and runs them uncompiled from then on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST: Final = 200
 
 
 class CompileLimits(logging.Handler):
-    """Listens to the compiler's log; ``found`` is what was given up."""
+    """Listens to the compiler's log; ``found`` are the functions that were given up."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -33,7 +33,7 @@ class CompileLimits(logging.Handler):
         logging.getLogger(_LOGGER).removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Notes a limit that was hit; says nothing of any other message, and never fails."""
+        """Notes a limit that was hit; ignores any other message, and never fails."""
         try:
             found = _limit(record) if _HIT.match(str(record.msg)) else None
         except Exception as error:

@@ -36,7 +36,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ALWAYS: Final = Schedule(repeat=0, on_slowdown=1.25, rest_s=600.0, most_windows=4, most_bytes=1 << 62)
-"""In production: no window but those that somebody, or a slowdown, asks for."""
+"""In production: no window but those on request, or after a slowdown."""
 MOST_SAMPLE_BYTES: Final = 1 << 20
 """Most bytes of a rank's samples in production: the latest are kept."""
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from whystall.run_folder.description import MOST_SPARSE, CountedLabels, SparseMatrix
 
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm"})
-# Which of the label's dimensions is that of classes is the same for both: the second of the scores.
+# The class dimension is the same for both: the second of the scores.
 _LOSSES: Final = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
 _MATRIX: Final = 2
 _LARGE: Final = 1 << 16
@@ -17,7 +17,7 @@ _MOST_COUNTED: Final = 1 << 25
 _MOST_DENSE: Final = 0.1
 _MOST_SIZES: Final = 64
 _COUNTS: Final = 3
-"""So often the zeros or labels of a size are counted: they may differ from step to step."""
+"""How often the zeros or labels of a size are counted: they may differ from step to step."""
 
 Size = tuple[int, int]
 
@@ -37,12 +37,12 @@ class Contents:
         return [SparseMatrix(*size, share) for share, size in sorted(told)[:MOST_SPARSE]]
 
     def labels(self) -> list[CountedLabels]:
-        """The sizes of scores of which not all have a label that counts, and the mean share that has."""
+        """The sizes of scores some of whose labels are ignored, and the mean share of labels that count."""
         told = [(sum(shares) / len(shares), size) for size, shares in self._labels.items()]
         return [CountedLabels(*size, share) for share, size in sorted(told)[:MOST_SPARSE] if 0 < share < 1]
 
     def note(self, name: str, given: tuple[Any, ...], *, zeros: bool) -> None:
-        """An operator is given tensors; whether zeros are to be counted in them."""
+        """Records an operator's tensors; ``zeros``: whether to count zeros in them."""
         if zeros and name in _PRODUCTS:
             for one in given:
                 if isinstance(one, self._torch.Tensor):

@@ -1,7 +1,7 @@
 """Derives results of operators from known results: from ones that were read, and from plain numbers.
 
-The inputs of a long operator are read. The short ones behind it are known without: an operator whose inputs follow from
-the same, by the same operators, has the same result. Results are known by their storages, within a step.
+The inputs of a long operator are read. Later short operators need no reading: an operator has the same result if its
+inputs derive from the same values by the same operators. Results are known by their storages, within a step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Known:
 
 
 class Derived:
-    """Follows what the operators of a step give."""
+    """Follows the results of a step's operators."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -32,7 +32,7 @@ class Derived:
         """Weak references, which keep torch from giving a storage's place to another."""
 
     def forget(self) -> None:
-        """A step is over: what stays of it may be written to."""
+        """Ends a step: its remaining tensors may be written to."""
         self._known.clear()
         self._held.clear()
 
@@ -52,7 +52,7 @@ class Derived:
         for number, (address, storage) in enumerate({**(taken if writes else {}), **made}.items()):
             if found is None or (address not in made and writes):
                 self._known.pop(address, None)
-            elif writes or address not in taken:  # else it is a view of what is known already
+            elif writes or address not in taken:  # else it is a view of a known one
                 self._known[address] = Known(hash((found.name, number)), found.follows)
                 self._held[address] = _weak(storage)
         return found
@@ -93,7 +93,7 @@ class Derived:
 
 
 def _storage_of(torch: Any, tensor: Any) -> Any:
-    """The storage of a plain tensor; others have none that all of it is in."""
+    """The storage of a plain tensor; other tensors lie in no single storage."""
     plain = tensor.layout is torch.strided and not tensor.is_nested
     return tensor.untyped_storage() if plain else None
 

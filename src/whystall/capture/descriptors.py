@@ -1,8 +1,8 @@
 """A file of ours that stays open beside the job.
 
 A job may close descriptors that it did not open (``os.closerange``, as daemons do), and its own files then get their
-numbers. Ours is therefore known by the file behind it, asked before each use, and lies above the numbers that a job's
-files get.
+numbers. Ours is therefore identified by the file behind it, which is checked before each use, and its number lies above
+those of the job's files.
 """
 
 from __future__ import annotations

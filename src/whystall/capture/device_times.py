@@ -1,4 +1,4 @@
-"""Step times as the device saw them: an event per step, asked later whether it has come, never waited for."""
+"""Step times on the device: an event per step, polled later, never waited for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeviceTimes:
     def mark(self) -> None:
         """Records an event on the current stream, where the device is in use already."""
         cuda = self._torch.cuda
-        if not cuda.is_initialized():  # a job that has not used a device is not asked whether there is one
+        if not cuda.is_initialized():  # a job that has not used a device gets no query for one
             return
         event = cuda.Event(enable_timing=True)
         event.record()

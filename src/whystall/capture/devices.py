@@ -29,7 +29,7 @@ _ALLOCATOR: Final = dict(
 
 
 class NoDevices:
-    """No NVML: nothing to say."""
+    """No NVML: no readings."""
 
     def sample(self) -> list[dict[str, int]]:
         """Nothing."""
@@ -47,7 +47,7 @@ class NvmlDevices:
     def sample(self) -> list[dict[str, int]]:
         """Per device: use in percent, SM clock and its maximum in MHz, power in mW, throttle reasons as bits."""
         cuda = self._torch.cuda
-        if self._handles is None and cuda.is_initialized():  # a device that is not in use is not asked for its name
+        if self._handles is None and cuda.is_initialized():  # a device that is not in use gets no query for its name
             named = [getattr(cuda.get_device_properties(index), "uuid", None) for index in range(cuda.device_count())]
             known = all(uuid is not None for uuid in named)
             self._handles = [self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}") for uuid in named] if known else []
@@ -87,11 +87,11 @@ def devices(package: Any, torch: Any) -> NoDevices | NvmlDevices:
 
 
 def allocator(torch: Any) -> list[dict[str, int]]:
-    """Per CUDA device in use what torch's caching allocator holds; asks no device."""
+    """Memory of torch's caching allocator on each CUDA device in use; queries no device."""
     cuda = torch.cuda
     if (
         not cuda.is_initialized()
-    ):  # nor is one that is not in use asked whether it is there: workers could not be forked then
+    ):  # nor does an unused one get a query for its presence: workers could not be forked then
         return []
     out = []
     for index in range(cuda.device_count()):

@@ -1,4 +1,4 @@
-"""When a model that is trained is evaluated, by how it is called and with what."""
+"""When a trained model is evaluated, by the kind and inputs of its calls."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Evaluation:
 
 
 def keeps_statistics(torch: Any, module: Any) -> bool:
-    """Whether a model has layers that learn without gradients: statistics of what they are given in training mode."""
+    """Whether a model has layers that learn without gradients: statistics of their inputs in training mode."""
     kinds = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - batch and instance normalisation
     parts = module.modules() if module is not None else ()
     return any(isinstance(one, kinds) and one.track_running_stats for one in parts)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from whystall.capture import clock
 from whystall.capture.config import ExperimentSetup, TrialSetup
 
-# Two runs of the same job differ in their first steps more than by what is looked for.
+# Two runs of the same job differ more in their first steps than by the effect under test.
 FEWEST_STEPS: Final = 12
 
 
@@ -94,7 +94,7 @@ def end_after_enough(steps: int, began_ns: int, setup: ExperimentSetup | TrialSe
 
 
 def _repeating(original: Callable[[Any], Any], told: Injected) -> Callable[[Any], Any]:
-    """``__next__`` of a loader's iterator, which asks the loader once for each data set."""
+    """``__next__`` of a loader's iterator; it takes one batch from the loader for each data set."""
     kept: dict[int, tuple[object, Any]] = {}  # the data set is held, so that its id stays its own
 
     def __next__(self: Any) -> Any:  # noqa: N807 - it takes the place of one
@@ -103,7 +103,7 @@ def _repeating(original: Callable[[Any], Any], told: Injected) -> Callable[[Any]
         if key not in kept:
             kept[key] = (self._dataset, original(self))
         else:
-            with contextlib.suppress(TypeError):  # an iterable data set has no length: it goes on
+            with contextlib.suppress(TypeError):  # an iterable data set has no length: continue
                 if given >= len(self):
                     self._whystall_given = 0
                     raise StopIteration

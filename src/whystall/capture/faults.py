@@ -42,7 +42,7 @@ def _codes_in(traceback: TracebackType | None) -> Iterator[CodeType]:
 
 
 class suppress(contextlib.suppress):  # noqa: N801 - it stands where contextlib's does
-    """Suppresses exceptions of ours; what a handler of the job's signals raised goes on."""
+    """Suppresses exceptions of ours; those of the job's signal handlers go on."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -62,7 +62,7 @@ class Faults:
         self.reasons.setdefault(part, f"{type(error).__name__}: {error}".splitlines()[0][:200])
 
     def guard(self, part: str, function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned | None]:
-        """``function``, which after a first failure is not called again; it raises only what the job does."""
+        """``function`` without further calls after a first failure; it raises only exceptions of the job's."""
 
         @functools.wraps(function)
         def guarded(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Returned | None:

@@ -25,7 +25,7 @@ _DUMPS: Final = ("_dump_nccl_trace", "_dump_fr_trace")
 
 
 class FlightRecorder:
-    """Dumps what the recorder of this process holds."""
+    """Dumps the content of this process's recorder."""
 
     def __init__(self, torch: Any, folder: Path) -> None:
         self._torch = torch

@@ -1,7 +1,7 @@
-"""Hooks in torch's own lists of global ones, under numbers that torch gives to none.
+"""Hooks in torch's own lists of global ones, under numbers that torch never uses.
 
 Handles of hooks are numbered through a job, and a model's own hooks are saved under their numbers: one of ours would
-move all that follow.
+shift all later ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""glibc's heap in the job's process: what is in use of it, and giving back what is not.
+"""glibc's heap in the job's process: its used part, and freeing the rest.
 
-Where another allocator is preloaded its own holds nothing, and where the C library is another, or older than 2.33,
-nothing is known.
+With another allocator preloaded glibc's holds nothing, and with another C library, or one older than 2.33, its state is
+unknown.
 """
 
 from __future__ import annotations
@@ -56,10 +56,9 @@ class HeapInUse:
 
 
 def give_back_free_memory() -> None:
-    """Free pieces go back to the system, which glibc keeps where they are small.
+    """Returns free pieces to the system, which glibc keeps where they are small.
 
-    A profiler whose trace had 21 MB left 1.8 GB with the job, in which what the job itself came to hold could not be
-    seen either.
+    A profiler whose trace had 21 MB left 1.8 GB with the job, which hid the job's own growth as well.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -37,7 +37,7 @@ class _Heard:
     def begins(self, *first: object) -> None:
         """The function is called; ``first`` is its first argument, if it has one."""
         for before, _ in self.listeners:
-            with suppress(Exception):  # this runs in the user's job, whose call goes on
+            with suppress(Exception):  # this runs in the user's job, whose call must not fail
                 before(*first)
 
     def ends(self, *result: Any) -> Any:
@@ -83,7 +83,7 @@ def hear(function: Any, before: Before, after: After) -> Callable[[], None]:
 
 
 def _knows_torch(function: FunctionType) -> bool:
-    """Whether ``torch.compiler.is_compiling`` says in a function's own words that torch's compiler follows it."""
+    """Whether a function can check for torch's compiler itself, by ``torch.compiler.is_compiling``."""
     code = function.__code__
     torch = None if "torch" in {*code.co_varnames, *code.co_cellvars, *code.co_freevars} else sys.modules.get("torch")
     known = torch is not None and function.__globals__.get("torch") is torch
@@ -125,12 +125,12 @@ def _compiled(tree: ast.Module, code: CodeType, flags: int) -> CodeType | None:
 
 
 def _source(code: CodeType, owner: str | None) -> ast.Module:
-    """The tree of the source of one function, with its own lines and columns; of a method, in a class of that name."""
+    """The tree of the source of one function, with its own lines and columns; for a method, in a class of that name."""
     with tokenize.open(code.co_filename) as file:
         lines = file.readlines()
     block = inspect.getblock(lines[code.co_firstlineno - 1 :])
     indented = block[0][:1].isspace() if block else False
-    around = f"def around({', '.join(code.co_freevars)}):\n"  # what it takes from a function around it comes from here
+    around = f"def around({', '.join(code.co_freevars)}):\n"  # variables from an enclosing function are defined here
     head = f"class {owner}:\n" if owner is not None else around
     text = (head if indented else "\n") + "".join(block)
     return ast.increment_lineno(ast.parse(text), code.co_firstlineno - 2)
@@ -162,7 +162,7 @@ def _instrument(function: ast.FunctionDef, *, may_be_compiled: bool) -> None:
 
 
 class _Returns(ast.NodeTransformer):
-    """Sends what a function returns through ``ends``; functions within it are left alone."""
+    """Passes a function's return values through ``ends``; functions within it are left alone."""
 
     def __init__(self, call: Callable[..., ast.expr]) -> None:
         self._call = call
@@ -186,7 +186,7 @@ class _Returns(ast.NodeTransformer):
 
 
 def _call(method: str, *arguments: ast.expr, may_be_compiled: bool) -> ast.expr:
-    """A call of ours; while torch's compiler follows the function, what the call is given instead."""
+    """A call of ours; while torch's compiler follows the function, the call's argument instead."""
     call = ast.Call(_attribute(ast.Constant(_MARK), method), list(arguments), [])
     if not may_be_compiled:
         return call

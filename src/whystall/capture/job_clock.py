@@ -37,7 +37,7 @@ class OutsideSteps:
         self._looked_ns = clock.perf_counter_ns()
 
     def begin(self) -> None:
-        """The first batch is there: what follows is the first step."""
+        """The first batch has arrived: the first step begins."""
         self._begun = True
 
     def add(self, place: Place, step: int, *, imports: bool = False) -> None:
@@ -123,7 +123,7 @@ def _longest(places: dict[Place, int], shown: Callable[[Place, int], JobPlace]) 
 
 
 def _process_unix_ns() -> int | None:
-    """When this process began; ``None`` where the kernel does not say."""
+    """The start of this process; ``None`` where the kernel does not report it."""
     ticks = began_ticks(os.getpid())
     if ticks is None:
         return None

@@ -19,7 +19,7 @@ class Known:
         """How many were seen in all."""
 
     def add(self, thing: object) -> None:
-        """Remembers one, by what it is and not by what it equals; once, however often it is seen."""
+        """Remembers one by identity, not by equality; only once."""
         if self._living.get(id(thing)) is thing:
             return
         self._living[id(thing)] = thing

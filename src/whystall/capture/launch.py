@@ -32,9 +32,9 @@ _BLIND_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A command to watch, the name that its run goes by, and what it is.
+    """A command to watch, the name of its run, and its kind.
 
-    That is a kind, and a script's path below the working folder (elsewhere its base name), a command's base name or a
+    With the kind goes a script's path below the working folder (elsewhere its base name), a command's base name or a
     module's name.
     """
 
@@ -55,9 +55,9 @@ _PROGRAMS: Final = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 
 
 def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool = False) -> Launch:
-    """The launch that ``run`` was asked for: a script, ``-m`` a module, or any command.
+    """The launch that ``run`` gets: a script, ``-m`` a module, or any command.
 
-    That goes after ``--``; one that is found by its name, and is no file here, as well without.
+    A command goes after ``--``; one that is found by its name, and is no file here, also without.
     """
     if not words:
         raise UsageError("nothing to run: give a script, -m MODULE, or -- and a command")
@@ -73,7 +73,7 @@ def launch_of(words: Sequence[str], *, is_module: bool = False, is_command: bool
     if script.is_file() and _is_binary(script):
         raise UsageError(f"{script}: a program and no script; a command other than Python goes after --")
     if not script.exists():
-        meant = Path(f"{words[0]}.py").exists()  # of `test` for test.py the machine has a command as well
+        meant = Path(f"{words[0]}.py").exists()  # the machine has a command for `test` of test.py as well
         if script.name == words[0] and not meant and shutil.which(words[0]):
             return launch_of(words, is_command=True)
         raise UsageError(f"{script}: no such script (a command other than Python goes after --)")
@@ -88,7 +88,7 @@ def _launched(words: Sequence[str]) -> str | None:
 
 
 def _is_given_code(words: Sequence[str]) -> bool:
-    """Whether what follows ``python`` is a script that is there, or a module."""
+    """Whether the words after ``python`` are an existing script, or a module."""
     return len(words) > 1 if words[:1] == ["-m"] else bool(words) and Path(words[0]).is_file()
 
 
@@ -104,7 +104,7 @@ def _is_python(word: str) -> bool:
 
 
 def _is_binary(path: Path) -> bool:
-    """Whether a file is a program of the machine's (ELF, Mach-O, PE), and not what Python runs."""
+    """Whether a file is a program of the machine's (ELF, Mach-O, PE), and no code for Python."""
     try:
         with path.open("rb") as file:
             return file.read(4).startswith(_PROGRAMS)
@@ -122,7 +122,7 @@ def _of_python(words: Sequence[str]) -> Launch:
 
 
 def watched_environment(config: CaptureConfig, environment: dict[str, str]) -> dict[str, str]:
-    """The environment of the command: the capture in front of PYTHONPATH, and what it is to do."""
+    """The environment of the command: the capture in front of PYTHONPATH, and its settings."""
     paths = [str(INJECTED), *filter(None, [environment.get("PYTHONPATH")])]
     return {
         "KINETO_LOG_LEVEL": "99",  # else Kineto writes to the job's standard error whenever a window opens
@@ -223,7 +223,7 @@ def why_blind(command: Sequence[str]) -> str | None:
 
 
 def _has_whystall(python: str) -> bool:
-    """Whether an interpreter finds whystall by itself; true where it cannot be asked."""
+    """Whether an interpreter finds whystall by itself; true where it cannot be run."""
     code = "import importlib.util, sys; sys.exit(3 * (importlib.util.find_spec('whystall') is None))"
     kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
     try:

@@ -53,7 +53,7 @@ class Stepper(Protocol):
         """The optimizer that ends the steps has stepped for the first time."""
 
     def loader_found(self, loader: object) -> None:
-        """A data loader is asked for its batches."""
+        """An iterator of a data loader is requested."""
 
     def given(self, batch: object, source: str) -> None:
         """A data loader hands out a batch, or the outermost module is called with one."""
@@ -148,8 +148,8 @@ class Heard:
     ) -> None:
         """Ends a step where there is no optimizer and this pass begins a request of several.
 
-        ``given`` and ``named`` are what the module is called with; it ``learns`` where gradients are recorded, and
-        ``trains`` in training mode.
+        ``given`` and ``named`` are the module's arguments; it ``learns`` where gradients are recorded, and ``trains``
+        in training mode.
         """
         if self._stepper.on_stepping_thread():
             self._parts.model_is_called(
@@ -188,6 +188,6 @@ def shapes_of(values: Iterable[Any]) -> Shapes:
 
 
 def guarded(heard: Heard, faults: Faults, timed: Callable[[Any], Any] = _as_it_is) -> Listener:
-    """The same, every method guarded under the name of what is lost when it fails, and its calls ``timed``."""
+    """The same, every method guarded under the name of the signal that its failure loses, and its calls ``timed``."""
     methods: dict[str, Any] = {name: timed(faults.guard(part, getattr(heard, name))) for name, part in _PARTS.items()}
     return cast("Listener", SimpleNamespace(**methods))

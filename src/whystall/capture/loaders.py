@@ -1,4 +1,4 @@
-"""The data loaders of a job: how each is made, how often it was asked for an epoch, and what it handed out."""
+"""The data loaders of a job: how each is made, its number of epochs, and the batches it handed out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _made(seen: dict[str, Any]) -> dict[str, Any]:
 
 
 def _length(loader: Any) -> int | None:
-    """The batches of an epoch; ``None`` of a stream, which may count only by being read."""
+    """The batches of an epoch; ``None`` for a stream, which may count only by being read."""
     try:
         return None if _is_stream(loader) else len(loader)
     except Exception as error:
@@ -70,7 +70,7 @@ def _is_stream(loader: Any) -> bool:
 
 
 def _maker(loader: Any) -> Place | None:
-    """Where the user's collate function begins, or else what gives the data set's samples: not a library's."""
+    """The begin of the user's collate function, or else of the source of the data set's samples: not a library's."""
     kind = type(getattr(loader, "dataset", None))
     for made_by in (
         getattr(loader, "collate_fn", None),

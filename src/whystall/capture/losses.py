@@ -1,6 +1,6 @@
-"""The losses of a watched job, step by step: the roots of its backward passes, which are numbers in most jobs.
+"""The losses of a watched job, step by step: the roots of its backward passes, which are scalars in most jobs.
 
-Nothing is read from the device before the end: what is kept is a copy of one number a step.
+Nothing is read from the device before the end: only a copy of one number a step is kept.
 """
 
 from __future__ import annotations
@@ -60,6 +60,6 @@ class LossesSeen:
         self._of_step = []
 
     def told(self) -> list[float | str | None]:
-        """The losses by step; ``None`` for a step of which none was seen."""
+        """The losses by step; ``None`` for a step without any."""
         found = [None if one is None else float(one) for one in self._steps]
         return [one if one is None or math.isfinite(one) else NOT_FINITE for one in found]

@@ -37,7 +37,7 @@ class MachineSampler:
         """How long this thread has computed."""
 
     def start(self) -> None:
-        """Begins, and does its imports.
+        """Starts, after its imports.
 
         A later import beside the job's own could meet one that is half done.
         """
@@ -77,7 +77,7 @@ class MachineSampler:
 
 
 def _children() -> list[tuple[int, str, int]]:
-    """Per child process (data loader workers among them): id, state letter, CPU ticks so far."""
+    """Each child process (data loader workers among them): id, state letter, CPU ticks so far."""
     out = []
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -92,7 +92,7 @@ def _children() -> list[tuple[int, str, int]]:
 
 
 def _threads(stepping: int | None) -> list[tuple[int, str, int]]:
-    """Per further thread of Python's (ours left out): its id, state letter, CPU ticks so far."""
+    """Each further Python thread (ours left out): its id, state letter, CPU ticks so far."""
     # Numbers and names at once: a thread that is over is not kept by us while files are read.
     known = [(thread.native_id, thread.ident, thread.name) for thread in threading.enumerate()]
     out = []

@@ -1,6 +1,6 @@
-"""Where the main thread is, seen from beside it, and what it is asked to do once.
+"""Where the main thread is, seen from beside it, and calls to make on it once.
 
-No signal is taken from the job: what it would die of it dies of.
+No signal is taken from the job: a fatal one stays fatal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-# The standard library's own files in which a thread waits for a lock or for I/O: what it is asked for it does later.
+# The standard library's own files in which a thread waits for a lock or for I/O: calls on it are delayed there.
 _WAITING: Final = frozenset({threading.__file__, selectors.__file__})
 
 

@@ -1,6 +1,6 @@
 """Rows that operators make and a mask then throws away: each expert on all tokens, both sides of a condition.
 
-Which rows are read is in the mask; what made them alone, row by row, had no need to make the others.
+The mask shows the rows that are read; operators that made them row by row need not have made the others.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-# Operators each of whose rows comes from the same row of what they are given, beside those that torch calls pointwise.
+# Operators each of whose rows comes from the same input row, beside those that torch calls pointwise.
 _BY_ROWS: Final = frozenset({
     "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::native_layer_norm",
     "aten::_softmax", "aten::_log_softmax", "aten::native_dropout", "aten::embedding", "aten::clone", "aten::_to_copy",
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
 
 def masks_of(torch: Any, name: str, given: Sequence[Any]) -> list[tuple[Any, Rows]]:
-    """The tensors of which an operator reads some rows alone, by a mask over rows."""
+    """The tensors of which an operator reads only some rows, by a mask over rows."""
     if name == "aten::where" and len(given) > 2:
         mask, here, there = given[:3]
         rows = _rows(torch, mask, here)
@@ -62,7 +62,7 @@ def joined_in(name: str, given: Sequence[Any]) -> int:
 
 
 def by_rows(torch: Any, function: Any, name: str) -> bool:
-    """Whether each row of what an operator gives comes from one row of what it is given."""
+    """Whether each row of an operator's result comes from one row of its input."""
     return name in _BY_ROWS or torch.Tag.pointwise in function.tags
 
 

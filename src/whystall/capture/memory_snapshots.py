@@ -15,13 +15,13 @@ from whystall.run_folder.layout import oom_name, snapshot_name, staged_snapshot
 
 _MOST_ENTRIES: Final = 100_000
 _MOST_OF_FAILURES: Final = 3
-"""A search for the largest batch runs out of memory again and again."""
+"""A search for the largest batch runs out of memory repeatedly."""
 
 
 class MemorySnapshots:
-    """Begins to record once the job uses a CUDA device, and never makes it use one; ``rank`` says which rank this is.
+    """Begins to record once the job uses a CUDA device, and never makes it use one; ``rank`` returns this rank.
 
-    A history that the user records himself is left as it is, and its snapshots are ours as well.
+    A history that the user records is left as it is, and its snapshots are ours as well.
     """
 
     def __init__(self, torch: Any, folder: Path, rank: Callable[[], int], faults: Faults, *, wanted: bool) -> None:
@@ -37,18 +37,18 @@ class MemorySnapshots:
             return
         self._waits = False
         if not getattr(self._torch._C, "_cuda_isHistoryEnabled", bool)():  # noqa: SLF001 - torch has no public name
-            # Python's frames alone: those of C++ make a snapshot ten times as large.
+            # Only Python's frames: those of C++ make a snapshot ten times as large.
             cuda.memory._record_memory_history(stacks="python", max_entries=_MOST_ENTRIES)  # noqa: SLF001 - likewise
         self._torch._C._cuda_attachOutOfMemoryObserver(self._failed)  # noqa: SLF001 - likewise
         self._begun = True
 
     def window_over(self) -> None:
-        """Writes what was allocated until the end of a window; of several windows the latest stays."""
+        """Writes the allocations until the end of a window; the latest of several windows stays."""
         if self._begun:
             self._write(snapshot_name(self._rank()))
 
     def _failed(self, *_: int) -> None:
-        """Memory has run out: what there is, is written before the job hears of it."""
+        """Memory has run out: writes the state before the job's exception."""
         self._failures += 1
         if self._failures <= _MOST_OF_FAILURES:
             self._write(oom_name(self._rank()))

@@ -1,7 +1,7 @@
-"""Which module's forward passes are the steps of a job without an optimizer: asked now and then, answered by a clock.
+"""Finds the module whose forward passes are the steps of a job without an optimizer, by a clock.
 
-First the largest module is guessed, and again as others are made; where that is not called, the one that is. Where
-models are made again and again, and let go, the next one called is followed by what it is made of: by its class.
+First the largest module is guessed, and again as others are made; if that is not called, it is the one that is. If
+models are made again and again, and dropped, the next one called is followed by its class.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final, Literal
 
 _IS_COMPLETE_NS: Final = 500_000_000
-# The model of a job without an optimizer that is not called for so long is another one.
+# If the guessed model of a job without an optimizer is not called for this time, it is another one.
 _GUESS_HOLDS_NS: Final = 1_500_000_000
-# If modules are made again and again, more of them are gone than alive.
+# If modules are made repeatedly, more of them are gone than alive.
 _MOSTLY_GONE: Final = 0.5
 
 
@@ -35,7 +35,7 @@ class ModuleSearch:
         self._gone = made - living
 
     def makes_them_anew(self, now_ns: int) -> bool:
-        """Whether models are made again and again: others are made at every look, and most that were are gone."""
+        """Whether models are made repeatedly: every look finds new ones, and most earlier ones are gone."""
         lately = now_ns - self._made_ns <= _IS_COMPLETE_NS
         lasting = self._first_ns is not None and now_ns - self._first_ns > _GUESS_HOLDS_NS
         return lately and lasting and self._gone > _MOSTLY_GONE * self._made

@@ -13,10 +13,10 @@ _TORCH: Final = "torch."
 
 
 def captures_graph(torch: Any) -> bool:
-    """Whether the calling thread records a CUDA graph: what it calls is not run now, and waiting would break it.
+    """Whether the calling thread records a CUDA graph: its calls are not run now, and waiting would break it.
 
-    CUDA forbids then to ask for an event or to synchronise, also what a profiler does when it begins or ends; a job
-    that is disturbed so loses its graph and fails. Reasoned from CUDA's documentation of stream capture.
+    CUDA then forbids to query an event or to synchronise, also in a profiler's begin or end; a job that is disturbed
+    like that loses its graph and fails. Reasoned from CUDA's documentation of stream capture.
     """
     cuda = torch.cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
@@ -47,7 +47,7 @@ def imports(*, elsewhere: bool = True) -> bool:
 
 
 def imports_on_main_thread(*, elsewhere: bool = True) -> bool:
-    """The same for the main thread, asked from another thread, so that the main thread need not run anything."""
+    """The same for the main thread, checked from another thread, so that the main thread need not run anything."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - the only way to see where another thread is
     return _is_in_import(frame) or _any_is_half_there(elsewhere=elsewhere)
 
@@ -76,7 +76,7 @@ def is_half_there(name: str) -> bool:
 
 
 def _is_a_child() -> None:
-    """After a fork: what another thread of the parent was importing stays half there, and is ignored."""
+    """After a fork: a module that another thread of the parent was importing stays incomplete, and is ignored."""
     _never_whole.update(name for name in list(sys.modules) if is_half_there(name))
 
 

@@ -35,6 +35,6 @@ class OwnThread:
             self._running.release()
 
     def wait(self, longest_s: float) -> None:
-        """Waits until it has ended, so long at most; not for itself."""
+        """Waits until it has ended, at most ``longest_s``; not for itself."""
         if self._ident != _thread.get_ident() and self._running.acquire(timeout=longest_s):
             self._running.release()

@@ -1,7 +1,7 @@
-"""How much of the job's batches is padding: a few of them are looked at, on the host, as they come.
+"""The share of padding in the job's batches: a few of them are examined, on the host, as they come.
 
-Padding is known by its values and not by names: tokens that end (or begin) in a row of one number, or frames of zeros,
-which occur nowhere else, in rows of different length.
+Padding is recognised by its values and not by names: tokens that end (or begin) in a row of one number, or frames of
+zeros, which occur nowhere else, in rows of different length.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_VALUES: Final = 1 << 19
 _ENOUGH: Final = 1024
 _FEW_ROWS: Final = 2
 _MOST_SIZES: Final = 64
-# Convolutions over frames leave every second of them, again and again.
+# Each convolution over frames leaves every second of them.
 _STRIDES: Final = (1, 2, 4, 8)
-# An end of sequence that pads as well also occurs once in a row's midst.
+# An end-of-sequence token that also serves as padding occurs once inside a row as well.
 _ELSEWHERE: Final = 0.02
 # A row of flags or types has no padding at its ends.
 _LEAST_TOKENS: Final = 3
@@ -46,7 +46,7 @@ LOADER: Final = "loader"
 
 
 class PaddingSeen:
-    """Counts the padding of batches; ``asks`` says whether it wants to see the next."""
+    """Counts the padding of batches; ``asks`` is true while it needs more of them."""
 
     def __init__(self) -> None:
         self.asks = True
@@ -62,9 +62,9 @@ class PaddingSeen:
         self._made_at: Place | None = None
 
     def look(self, batch: object, source: str, maker: Place | None = None) -> None:
-        """Looks at a batch: of all sources (a loader, a module's arguments) the first counts that holds sequences.
+        """Examines a batch: the first source (a loader, a module's arguments) that holds sequences counts.
 
-        ``maker`` is the function that puts a loader's batches together; of others it is the line that gives them.
+        ``maker`` is the function that puts a loader's batches together; for other sources the line that makes them.
         """
         if self._source not in (None, source):
             return
@@ -84,7 +84,7 @@ class PaddingSeen:
             self._fills[place][fill] += values.shape[0] * values.shape[1] - int(lengths.sum())
             size = values.shape[:2]
             sizes += [(size[0], -(-size[1] // stride)) for stride in (_STRIDES if values.ndim == _FRAMES else (1,))]
-            # Labels are padded where tokens are not (a prompt): of several of one size the least counts.
+            # Labels are padded where tokens are not (a prompt): the least of several tensors of one size counts.
             if size not in by_size or lengths.sum() > by_size[size].sum():
                 by_size[size] = lengths
         if not by_size:
@@ -126,7 +126,7 @@ def _shown(place: Place | None) -> MadeAt | None:
 
 
 def lengths_of(values: NDArray[Any]) -> Lengths | None:
-    """The lengths of a batch's rows without their padding; ``None`` of what holds no sequences.
+    """The lengths of a batch's rows without their padding; ``None`` for a batch without sequences.
 
     ``values`` are tokens (rows, places), or frames (rows, places, features).
     """
@@ -161,7 +161,7 @@ def _tokens_without(values: NDArray[Any], column: int) -> tuple[Lengths, int] | 
 
 
 def _rows_without(pad: NDArray[np.bool_]) -> Lengths | None:
-    """How long each row is before what pads it to its end; ``None`` if that occurs in its midst as well."""
+    """The length of each row before its padding; ``None`` if the padding's value occurs inside rows as well."""
     rows, places = pad.shape
     tail = np.where(pad.all(axis=1), places, (~pad[:, ::-1]).argmax(axis=1))
     real = rows * places - int(tail.sum())
@@ -192,7 +192,7 @@ def _arrays(batch: object) -> Iterable[NDArray[Any]]:
 
 
 def _is_sequence(torch: Any, tensor: Any) -> bool:
-    """Whether a tensor is of tokens (whole numbers) or frames; asked of what lies on the host, and nothing is run."""
+    """Whether a tensor holds tokens (whole numbers) or frames, on the host; runs nothing."""
     if tensor.is_nested or tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.requires_grad:
         return False
     if tensor.dim() not in (_TOKENS, _FRAMES) or not 0 < tensor.numel() <= _MOST_VALUES:

@@ -18,7 +18,7 @@ from whystall.capture.masks import Rows
 # With a larger share read little is saved.
 _MOST_READ: Final = 0.5
 _LEAST: Final = 1 << 12
-# Operators that compute each place by itself, beside those that torch calls pointwise; what draws numbers among them.
+# Operators that compute each place independently, beside torch's pointwise ones; random operators among them.
 _BY_PLACE: Final = frozenset({
     "aten::_to_copy", "aten::clone", "aten::native_dropout", "aten::normal", "aten::rand", "aten::randint",
     "aten::randn", "aten::randperm", "aten::upsample_bicubic2d", "aten::upsample_bilinear2d",
@@ -35,7 +35,7 @@ _BY_ROW: Final = {
     **dict.fromkeys(("aten::_to_copy", "aten::mm", "aten::native_dropout", "aten::native_layer_norm", "aten::sum"), 0),
     **dict.fromkeys(("aten::addmm", "aten::embedding"), 1),
 }
-# Those of them that say over which dimensions they work, and in which argument.
+# Those that state the dimensions they work over, and the argument with them.
 _OVER: Final = {
     **dict.fromkeys(("aten::_log_softmax", "aten::_softmax", "aten::amax", "aten::amin", "aten::argmax"), 1),
     **dict.fromkeys(("aten::gather", "aten::logsumexp", "aten::mean", "aten::sum"), 1),
@@ -54,18 +54,18 @@ class Part(NamedTuple):
 
     @property
     def held(self) -> int:
-        """How many they are, each counted once where a stride is none."""
+        """The number of distinct places (a stride of 0 repeats one)."""
         return math.prod(n for n, step in zip(self.size, self.stride, strict=True) if step)
 
 
 class Through(NamedTuple):
-    """How places of what a call makes come of places of what it is given, as far as they are no more than these."""
+    """Maps places of a call's result to places of its input, as far as they are no more than these."""
 
     address: int
     given: Part
-    """All of what the places come of."""
+    """All places of the input."""
     made: Part
-    """All of what is made."""
+    """All places of the result."""
     by: str
     """``columns`` of a product with a matrix that is not made in the step (a filter bank on the left) come of columns,
     ``rows`` that are transformed (Fourier) of rows, ``mirrored`` places of those opposite."""
@@ -75,7 +75,7 @@ class Through(NamedTuple):
     """The dimensions that are turned around."""
 
     def places(self, part: Part) -> Part | None:
-        """The places that some made ones come of; nothing where these are not known, or all."""
+        """The source places of the places ``part`` of the result; ``None`` if they are unknown, or all."""
         if self.by == "rows":
             return self._rows(part)
         made, given = self.made, self.given
@@ -103,14 +103,14 @@ class Through(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How an operator reads storages, by their addresses; and what it makes, where each place is made by itself."""
+    """How an operator reads storages, by their addresses; and its result, if it computes each place independently."""
 
     parts: Mapping[int, Part]
-    """Storages of which it is given a view that holds less than all."""
+    """Storages that it receives a partial view of."""
     alike: frozenset[int]
-    """Those that are laid out as what it makes is."""
+    """Storages with the layout of its result."""
     by_row: frozenset[int]
-    """Those of which each row becomes one row of what it makes,"""
+    """Storages each of whose rows becomes one row of its result,"""
     rows: tuple[int, ...]
     """possible numbers of rows: of the first dimension, of the first two and so on."""
     picks: Mapping[int, Rows]
@@ -133,15 +133,15 @@ class Call(Protocol):
 
 
 class Readings:
-    """Knows how calls read what they are given."""
+    """Determines how calls read their inputs."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        # As it was before reading by Python is followed: what is asked here reads nothing.
+        # The method before reads by Python are followed: queries here count as no reads.
         self._storage_of: Callable[[Any], Any] = torch.Tensor.untyped_storage
 
     def of(self, function: Any, name: str, given: Sequence[Any], output: object, *, back: bool) -> Reading:
-        """How one call reads what it is given."""
+        """How one call reads its inputs."""
         torch = self._torch
         first = output[0] if isinstance(output, tuple) and output else output
         made: Any = first if isinstance(first, torch.Tensor) and self._is_plain(first) else None
@@ -168,7 +168,7 @@ class Readings:
         by_row, rows = self._rows(function, name, given, made)
         return Reading(
             parts,
-            frozenset(alike - otherwise),  # what is added to itself turned around is read in two ways
+            frozenset(alike - otherwise),  # an addend of itself transposed is read in two ways
             by_row,
             rows,
             self._picks(name, given, made),
@@ -214,7 +214,7 @@ class Readings:
     def _rows(
         self, function: Any, name: str, given: Sequence[Any], made: Any
     ) -> tuple[frozenset[int], tuple[int, ...]]:
-        """The storages of which each row becomes one, and how many rows these may be."""
+        """The storages each of whose rows becomes one, and the possible numbers of these rows."""
         if made is None or not made.is_contiguous() or self.part_of(made) is not None:
             return frozenset(), ()
         if self._torch.Tag.pointwise in function.tags:
@@ -230,7 +230,7 @@ class Readings:
         else:
             return frozenset(), ()
         counts = tuple(math.prod(made.shape[:upto]) for upto in range(1, leading + 1))
-        # A row is a row of the storage where numbers lie in their order, and all that is given of it does.
+        # A row is a row of the storage where numbers lie in their order, and the whole storage is passed.
         turned = {self._address(one) for one in self._tensors(given) if not one.is_contiguous()}
         return frozenset(self._address(one) for one in of if self.part_of(one) is None) - turned, counts
 
@@ -297,7 +297,7 @@ def read_in_part(
 
 
 def _made_of(reading: Reading, address: int, read: frozenset[Part]) -> frozenset[Part]:
-    """The places of a storage that those come of which are read of what a call makes; none where that is not known."""
+    """The places of a storage behind the read places of a call's result; none where they are unknown."""
     if address in reading.alike:
         return read
     through = reading.through
@@ -308,13 +308,13 @@ def _made_of(reading: Reading, address: int, read: frozenset[Part]) -> frozenset
 
 
 def _read(seen: Sequence[Part | frozenset[Part]], outside: frozenset[Part]) -> frozenset[Part]:
-    """All places that readers are given together; none where one may read all."""
+    """All places that readers receive together; none where one may read all."""
     listed = [one if isinstance(one, frozenset) else frozenset({one}) for one in seen]
     return outside.union(*listed) if all(listed) else frozenset()
 
 
 def _share(read: frozenset[Part], made: Reading) -> float | None:
-    """The share of what a call makes that is read; nothing where that is most of it, or it could not make less."""
+    """The share of a call's result that is read; ``None`` where that is most of it, or it could not make less."""
     if not made.makes or not read:
         return None
     share = sum(one.held for one in read) / made.makes
@@ -335,7 +335,7 @@ def _rows(calls: Sequence[Call], reader: int, address: int, picked: Mapping[int,
 
 
 def _rows_picked(made: Reading, read: Sequence[Rows | None]) -> Rows | None:
-    """The rows of what a call makes that all its readers pick together, at most; nothing where one may read others."""
+    """The largest union of rows of a call's result that its readers pick; ``None`` where one may read others."""
     rows = [one for one in read if one is not None]
     if not rows or len(rows) < len(read) or len({one.number for one in rows}) > 1:
         return None

@@ -1,4 +1,4 @@
-"""The capture as a Python API, for those who want to say where it begins and what a step is."""
+"""The capture as a Python API, for programs that mark its begin and their steps themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The folder of `whystall.profile`: an earlier recording of its own is replaced, that of anybody else is left alone.
+"""The folder of `whystall.profile`: its own earlier recording is replaced, other files are left alone.
 
 A cell of a notebook runs again with the same folder, and the ranks of a job share theirs: a recording is replaced once
-all who wrote it are this process or have ended.
+all its writers are this process or have ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEAD_BYTES: Final = 4096
 
 
 def prepared(folder: Path, schedule: Schedule) -> Path:
-    """The folder to write to, marked as a run: the one asked for, or one beside it where that is not ours."""
+    """The folder to write to, marked as a run: the requested one, or one beside it where that is not ours."""
     marker = encode(_description(schedule))
     try:
         if not folder.is_dir() or not is_run(folder):
@@ -56,7 +56,7 @@ def _as_it_is(folder: Path, marker: bytes) -> Path:
 
 
 def finished(folder: Path, schedule: Schedule) -> None:
-    """Writes ``run.json`` with what the ranks that have ended said of themselves."""
+    """Writes ``run.json`` with the descriptions of the ranks that have ended."""
     if read_document(folder / RUN_JSON).get("kind") != _KIND:
         return
     found = read_run_folder(folder)
@@ -81,7 +81,7 @@ def _description(schedule: Schedule) -> RunDescription:
 
 
 def _launched_s() -> float | None:
-    """When the launcher of several workers began: what they have written since stays."""
+    """The start of the launcher of several workers: later files of theirs stay."""
     size = os.environ.get("WORLD_SIZE", "")
     return started_s(os.getppid()) if size.isdecimal() and int(size) > 1 else None
 

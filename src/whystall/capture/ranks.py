@@ -1,4 +1,4 @@
-"""Which rank this process is, and of how many: by torch where it knows already, else by what the launcher said."""
+"""This process's rank and the number of ranks: torch's if it knows them already, else the launcher's."""
 
 from __future__ import annotations
 

@@ -54,11 +54,11 @@ class Recorder:
         return self._profiler is not None
 
     def is_busy(self) -> bool:
-        """Whether somebody else is profiling; two profilers cannot run at once."""
+        """Whether another profiler runs; two cannot run at once."""
         return bool(self._torch.autograd.profiler._is_profiler_enabled) and not self.running  # noqa: SLF001
 
     def start_at_once(self) -> None:
-        """Opens a window that knows no steps: it records from now on until it is stopped.
+        """Opens a window without steps: it records from now on until it is stopped.
 
         Without Python stacks and modules: called on the main thread from outside, CPython 3.11 did not return from the
         call in which a profiler sets its trace function.
@@ -71,7 +71,7 @@ class Recorder:
         steps = self._torch.profiler.schedule(
             wait=0, warmup=schedule.warmup, active=schedule.active or MOST_OF_ROUNDS, repeat=1, skip_first=0
         )
-        # Torch's profiler takes the place of one of Python's to see Python.
+        # torch's profiler replaces a Python profiler in order to see Python.
         modules = self._config.modules and not is_profiled()
         stacks = self._config.stacks and not is_profiled()
         self._begin(steps, stacks=stacks or modules, modules=modules)
@@ -119,7 +119,7 @@ class Recorder:
             self.starting = False
 
     def stop(self, *, whole: bool = False) -> None:
-        """Closes the window; what was recorded of it is written. ``whole`` says that a step has just ended.
+        """Closes the window and writes its recording. ``whole``: a step has just ended.
 
         torch's profiler belongs to the thread that started it, and an export from another thread crashes. So another
         thread (one that ends the job, for example) leaves the window alone, and nothing is written.
@@ -168,7 +168,7 @@ class Recorder:
     def _write(self, profiler: Any) -> None:
         if self._unwanted:
             return
-        if not self._folder.is_dir():  # Kineto would say so on the job's standard error
+        if not self._folder.is_dir():  # Kineto would report it on the job's standard error
             raise FileNotFoundError(str(self._folder))
         began = clock.perf_counter_ns()
         packed = self._folder / staged_trace(trace_name(self.rank, self._published), os.getpid())
@@ -190,11 +190,11 @@ class Recorder:
 
 @contextlib.contextmanager
 def _no_compiler_is_imported(torch: Any) -> Iterator[None]:
-    """Keeps a profiler that starts from importing torch's compiler, only to ask whether it uses CUDA graphs.
+    """Keeps a starting profiler from importing torch's compiler only to check for CUDA graphs.
 
-    It asks by ``hasattr(torch, "_inductor")``, which imports 800 modules: a second or more of the job's time, and where
-    the job is in the midst of its own imports their end. A compiler that the job has not imported uses none; one that
-    another thread is importing would be waited for.
+    It checks by ``hasattr(torch, "_inductor")``, which imports 800 modules: a second or more of the job's time, and in
+    the middle of the job's own imports it breaks them. A compiler that the job has not imported uses no graphs; for one
+    that another thread is importing the check would wait.
     """
     module = sys.modules.get("torch.profiler.profiler")
     if module is None or _compiler_is_there() or "hasattr" in vars(module):
@@ -214,7 +214,7 @@ def _no_compiler_is_imported(torch: Any) -> Iterator[None]:
 
 
 def _compiler_is_there() -> bool:
-    """Whether the compiler's settings, which the profiler asks, have been imported to their end."""
+    """Whether the compiler's settings, which the profiler reads, have been imported completely."""
     names = ("torch._inductor", "torch._inductor.config")
     return all(name in sys.modules and not is_half_there(name) for name in names)
 
@@ -226,10 +226,10 @@ def _keeping_events(torch: Any) -> dict[str, bool]:
 
 
 def _leave_events_alone(profiler: Any) -> None:
-    """Keeps torch from making objects of Python of all events when the window closes, which only its own tables read.
+    """Keeps torch from making Python objects of all events when the window closes, which only its own tables read.
 
-    That is what keeping events does since torch 2.5, with the job standing still: of 840,000 events it took 96 s, and
-    writing them 4.
+    That is the effect of keeping events since torch 2.5, while the job is paused: 840,000 events took 96 s, and writing
+    them 4.
     """
     inner: Any = getattr(profiler, "profiler", None)
     if inner is not None and hasattr(inner, "acc_events"):

@@ -1,4 +1,4 @@
-"""The windows of a session: what the schedule asks for is done, and makes room where the job profiles itself."""
+"""The windows of a session: carries out the schedule, and yields where the job profiles itself."""
 
 from __future__ import annotations
 
@@ -97,6 +97,6 @@ class Recording:
         self._note("the job started a profiler of its own while a window was open; the window was cut short")
 
     def stop(self) -> None:
-        """Closes a window that is open; what was recorded of it is written."""
+        """Closes an open window and writes its recording."""
         if self.recorder.running:
             self.recorder.stop()

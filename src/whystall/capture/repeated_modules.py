@@ -1,7 +1,7 @@
-"""Calls of modules that are given what they were given before, and give the same back.
+"""Calls of modules with the same inputs and results as before.
 
-And calls of models that could remember (they take keys and values of earlier places) and are given tokens that begin as
-those of the call before: all but what follows was computed there.
+It also finds calls of models that could cache (they take keys and values of earlier places) on tokens that begin as
+those of the call before: all but the later ones were computed there.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Call:
 
 
 class RepeatedModules:
-    """Hooks into all modules; reads what the outermost ones and those that take long are given and give."""
+    """Hooks into all modules; reads inputs and results of the outermost ones and of long ones."""
 
     def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
         self.tally = Tally()
@@ -112,7 +112,7 @@ class RepeatedModules:
 
     @property
     def in_rounds(self) -> bool:
-        """Whether a job that does not train is given the same few batches in turn."""
+        """Whether a job that does not train receives the same few batches in turn."""
         return self._rounds.going and not self._trained
 
     def prepare(self) -> None:
@@ -145,7 +145,7 @@ class RepeatedModules:
         return called
 
     def timed(self, step_ns: int) -> None:
-        """A step is over in which calls were timed."""
+        """Ends a step in which calls were timed."""
         self._shortest = min(self._shortest, (step_ns, dict(self._times)), key=lambda step: step[0])
         self._times.clear()
 
@@ -159,7 +159,7 @@ class RepeatedModules:
         return bool(self._read)
 
     def step_read(self, duration_ns: int, *, counts: bool) -> None:
-        """A step is over in which calls were read; ``counts``: there was one before it."""
+        """Ends a step in which calls were read; ``counts``: there was one before it."""
         tally = self.tally
         if counts:
             tally.step_ended(duration_ns)
@@ -181,7 +181,7 @@ class RepeatedModules:
         if found is None or not kinds or self._trained or self._whole_steps:
             return found
         calls, ns, again = max(kinds, key=lambda one: one[1])
-        if again >= _NEARLY_ALWAYS * calls:  # what the parts of a request share, token by token: that of all modules
+        if again >= _NEARLY_ALWAYS * calls:  # the parts of a request share it, token by token: that of all modules
             return found
         return msgspec.structs.replace(found, kind_calls=calls, kind_ns=min(ns, found.measured_ns))
 
@@ -278,9 +278,9 @@ class RepeatedModules:
             call.alike.tell(self.alike)
 
     def _known(self, module: int, given: object, named: object, output: object, *, differentiated: bool) -> bool | None:
-        """Whether a call gave what it gave before, where it was given that before (``None``: it was not).
+        """Whether a call repeated an earlier result, if it repeated an earlier input (else ``None``).
 
-        A model that is measured on a few batches in turn does what it should.
+        A model that is measured on a few batches in turn does that on purpose.
         """
         taken, made = sum_of(self._torch, (given, named)), sum_of(self._torch, output)
         key = (module, *taken) if taken else None
@@ -330,7 +330,7 @@ class RepeatedModules:
 
 
 def _outweighing(module: Any, ns: float, differentiated_ns: float) -> _Again:
-    """All of a call in place of what is in it."""
+    """All of a call in place of its parts."""
     place = place_of(type(module).__name__, sys._getframe(3))  # noqa: SLF001 - the documented way to the caller
     return _Again(Counter({place: round(ns)}), 1, round(differentiated_ns))
 

@@ -52,7 +52,7 @@ _FACTORING: Final[dict[str, Callable[[Any, Any], float]]] = dict.fromkeys(
 )
 
 Kind = tuple[object, ...]
-"""An operator and the sizes of the tensors that it is given."""
+"""An operator and the sizes of its tensors."""
 
 
 # Under a dispatch mode torch takes other formulas for the gradients of these, whose last bits differ: the place of the
@@ -67,7 +67,7 @@ _OTHER_BITS: Final = {
 
 
 class RepeatedOperators:
-    """Reads what operators that take long are given, where they compute and write nothing that is theirs not."""
+    """Reads the inputs of long operators that compute and write no tensors of others."""
 
     def __init__(
         self, torch: Any, on_stepping_thread: Callable[[], bool], contents: Contents, in_rounds: Callable[[], bool]
@@ -96,7 +96,7 @@ class RepeatedOperators:
         self._judged: dict[Any, bool] = {}
 
     def prepare(self) -> None:
-        """Follows inference from here on: of one that has begun already Python holds the end as it was."""
+        """Follows inference from here on: for one that has begun already Python holds the original end."""
         if self._inference is None:
             self._inference = _Inference(self._torch, self._on_stepping_thread, self._inference_ended)
 
@@ -121,7 +121,7 @@ class RepeatedOperators:
         return self._inference.depth if self._inference is not None else 0
 
     def _inference_ended(self, depth: int) -> None:
-        """An inference has ended: perhaps that in which the mode was put in, or the last one within it."""
+        """An inference has ended: perhaps the one in which the mode was pushed, or the last one within it."""
         if self._mode is None or depth > self._put_in_at:
             return
         if depth < self._put_in_at:
@@ -133,7 +133,7 @@ class RepeatedOperators:
             self.close()
 
     def timed(self, step_ns: int) -> None:
-        """A step is over in which calls were timed."""
+        """Ends a step in which calls were timed."""
         self._shortest = min(self._shortest, (step_ns, dict(self._times)), key=lambda step: step[0])
         self._times.clear()
 
@@ -149,7 +149,7 @@ class RepeatedOperators:
         return looks
 
     def step_read(self, duration_ns: int, *, counts: bool) -> None:
-        """A step is over in which calls were read; ``counts``: there was one before it."""
+        """Ends a step in which calls were read; ``counts``: there was one before it."""
         if counts:
             self.tally.step_ended(duration_ns)
         else:
@@ -248,7 +248,7 @@ class RepeatedOperators:
     def _note_given(
         self, what: tuple[Any, ...], given: tuple[Any, ...], named: Mapping[str, Any], lasted: int
     ) -> Sum | None:
-        """Takes note of what an operator is given, and of how long it takes where it was given that before."""
+        """Records an operator's inputs, and its time if they are repeated."""
         taken = sum_of(self._torch, (given, dict(named)))
         if taken is not None and not self._count_again(what[0], (*what, *taken), lasted):
             self.tally.fresh += 1
@@ -267,7 +267,7 @@ class RepeatedOperators:
         return before is not None
 
     def _judges(self, function: Any) -> bool:
-        """Whether an operator computes something from what it is given, and nothing else."""
+        """Whether an operator computes something from its inputs, and does nothing else."""
         return self._computes(function) and not function._schema.is_mutable  # noqa: SLF001 - as torch's own modes read it
 
     def _computes(self, function: Any) -> bool:

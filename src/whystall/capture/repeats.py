@@ -37,7 +37,7 @@ _MORE: Final = 1.2
 
 
 class RepeatsSeen:
-    """Looks at calls in a few steps. ``looking`` says that it does, and ``over`` that it is done."""
+    """Examines calls in a few steps. ``looking`` is true while it does, ``over`` once it is done."""
 
     def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
         self.looking = self.over = False
@@ -51,7 +51,7 @@ class RepeatsSeen:
         self.alike: RepeatedWork | None = None
         """Work on rows equal to earlier ones within the same call."""
         self.attended: list[AttendedScores] = []
-        """Scores of attention of which a mask hides some."""
+        """Attention scores some of which a mask hides."""
         self.contents = Contents(torch)
         self._torch = torch
         modules = RepeatedModules(torch, on_stepping_thread)
@@ -63,7 +63,7 @@ class RepeatsSeen:
         self._ended = False
 
     def step_ended(self, duration_ns: int, *, in_call: bool = False) -> None:
-        """Begins when some steps have ended, and goes on with each; ``in_call``: the call that begins one has begun."""
+        """Begins after some steps, and continues with each; ``in_call``: the call that begins one has begun."""
         if self._ended:
             self.close()
             return
@@ -84,7 +84,7 @@ class RepeatsSeen:
                 look.step_ended(in_call=in_call)
                 return
             something = look.choose()
-        else:  # what the first saw again was within the step alone
+        else:  # repetitions in the first one were within the step alone
             look.step_read(duration_ns, counts=self._step > 1)
         look.step_ended(in_call=in_call)
         self._step += 1

@@ -12,14 +12,14 @@ from typing import Final, Literal
 Shapes = tuple[tuple[int, ...], ...]
 """The shapes of the tensors that a module is called with."""
 
-# One optimizer may step so often before another one is waited for no longer (WGAN's critic: five times).
+# After this many steps of one optimizer alone no other one is expected (WGAN's critic: five times).
 MOST_STEPS_ALONE: Final = 8
-# One optimizer may step this often before the loop stops waiting for another one (WGAN's critic: five times).
-MOST_IN_REQUEST: Final = 32
 # Forward passes of one request are separated from others up to this number; longer requests are taken pass by pass.
+MOST_IN_REQUEST: Final = 32
+# Calls whose shapes all agree are steps of their own after this many.
 FORWARDS_BEFORE_STEPS: Final = 8
 _PERIODS_SEEN: Final = 3
-# The dimensions of tokens, and of what stands for them: samples, places, numbers of a place.
+# The dimensions of tokens, and of their embeddings: samples, places, numbers of a place.
 _SEQUENCES: Final = (2, 3)
 # Most numbers of one place; one channel of sound has more.
 _OF_A_PLACE: Final = 256
@@ -35,13 +35,13 @@ class Optimizers:
 
     @property
     def any_heard(self) -> bool:
-        """Whether one has stepped of which it is not known yet whether it ends iterations."""
+        """Whether an optimizer has stepped that may or may not end iterations."""
         return bool(self._heard)
 
     def choose(self, optimizer: int, *, several: bool) -> int | None:
         """The one that ends iterations, now that ``optimizer`` has stepped; ``None``: not known yet.
 
-        ``several`` says that more than one was made, so that others may step.
+        ``several`` means that more than one was made, so that others may step.
         """
         heard = self._heard
         if not several or heard[-MOST_STEPS_ALONE:] == [optimizer] * MOST_STEPS_ALONE:
@@ -53,7 +53,7 @@ class Optimizers:
 
 
 def grows(before: Shapes, now: Shapes) -> bool:
-    """Whether a call is given what the one before was, and one place more: a token is appended to a sequence."""
+    """Whether a call's input is that of the one before, plus one place: a token is appended to a sequence."""
     if len(before) != len(now) or not now:
         return False
     grown = 0
@@ -63,13 +63,13 @@ def grows(before: Shapes, now: Shapes) -> bool:
         if len(old) != len(new) or sum(new) != sum(old) + 1 or sum(map(int.__ne__, old, new)) != 1:
             return False
         if len(new) > 1 and old[0] != new[0]:
-            return False  # a batch of one more
+            return False  # a batch with one more
         grown += 1
     return grown > 0
 
 
 def shrinks_to_one(before: Shapes, now: Shapes) -> bool:
-    """Whether a call is given one place where the one before had many: the rest is remembered from it."""
+    """Whether a call receives one place after one with many: the model remembers the rest."""
     if not before or not now or len(before[0]) != len(now[0]) or len(now[0]) < 2:
         return False
     old, new = before[0], now[0]
@@ -77,10 +77,10 @@ def shrinks_to_one(before: Shapes, now: Shapes) -> bool:
 
 
 class Requests:
-    """Hears of the shapes of every forward pass, and says which of them begins a request.
+    """Receives the shapes of every forward pass, and finds those that begin a request.
 
     ``mode`` is ``None`` until that is known, then ``"each"`` (every pass is a step), ``"decoding"`` (passes that
-    continue a sequence belong to the one that began it), ``"in turn"`` (shapes that come again in the same order) or
+    continue a sequence belong to the one that began it), ``"in turn"`` (shapes that repeat in the same order) or
     ``"batches"`` (the first pass after a data loader's batch).
     """
 

@@ -1,4 +1,4 @@
-"""A few batches that are given in turn, over and over: what measures a model, and no work that is done twice."""
+"""A few batches in turn, over and over: a measurement of a model, and no repeated work."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Final
 from whystall.capture.sums import Sum
 
 _LATER: Final = 2
-"""Steps: what the step before was given as well is the same each time, and no round."""
+"""Steps: an input that the step before had as well is constant, and no round."""
 
 
 class Rounds:
-    """Hears what calls are given, in their order. ``going`` says that they are given what they were given in turn.
+    """Receives the inputs of calls, in their order. ``going`` means that they repeat in turn.
 
-    As long as all outermost calls come again in the order of the first time, nothing says that a job which learns
-    nothing ever meets other data; from the first new one on, or the first out of turn, what comes again does so by
-    itself.
+    As long as all outermost calls repeat in the order of the first time, there is no evidence that a job which learns
+    nothing ever meets other data; from the first new one on, or the first out of turn, repetitions occur by themselves.
     """
 
     def __init__(self) -> None:
@@ -30,7 +29,7 @@ class Rounds:
         return self._begun and not self._broken
 
     def in_turn(self, given: Sum, step: int, *, outermost: bool) -> bool:
-        """Whether a call is given what it was given some steps ago, as all are in their turn."""
+        """Whether a call repeats its input of some steps ago, in turn."""
         place, last = self._heard.get(given, (None, step))
         later = place is not None and step - last >= _LATER
         if outermost:
@@ -42,5 +41,5 @@ class Rounds:
         return later and not self._broken
 
     def close(self) -> None:
-        """Hears nothing more; what was heard is known."""
+        """Stops; the results so far stay."""
         self._heard.clear()

@@ -50,7 +50,7 @@ class SampleWriter:
     def open(self, rank: int, about: dict[str, Any]) -> None:
         """Creates the file.
 
-        A rank of which there is a file (two processes of one rank, somebody's trace) gets the next free one.
+        A rank that has a file already (two processes of one rank, another trace) gets the next free one.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         files = [file for path in self._folder.iterdir() if (file := rank_file(path.name)) is not None]
@@ -180,7 +180,7 @@ class ThreadCounters:
         return int(os.pread(self._statm.number, 64, 0).split(None, 2)[1]) * self._page_kib
 
     def close(self) -> None:
-        """Closes what it reads."""
+        """Closes its files."""
         for file in (self._statm, self._schedstat):
             if file is not None:
                 file.close()
@@ -233,24 +233,24 @@ class Stopwatch:
             running[-1].inner_ns += whole_ns
 
     def was_another(self, other: Stopwatch) -> None:
-        """Moves the time until now to the other stopwatch, except time counted within it; this one goes on."""
+        """Moves the time until now to the other stopwatch, except time counted within it; this one continues."""
         if self.depth:
             now = clock.perf_counter_ns()
             other.total_ns += max(now - self.began_ns - self.inner_ns, 0)
             self.began_ns, self.inner_ns = now, 0
 
     def forget_if_begun_before(self, at_ns: int) -> None:
-        """Stops without counting what began so long ago: an exception of the job's went past its end."""
+        """Stops without counting a begin that long ago: an exception of the job's skipped its end."""
         if self.depth and self.began_ns < at_ns:
             self.depth = 0
             self._running.remove(self)
 
     def ran_at(self, at_ns: int) -> bool:
-        """Whether it ran at an instant not long ago (of ``time.perf_counter_ns``): within what runs now or ran last."""
+        """Whether it ran at a recent instant (of ``time.perf_counter_ns``): within its current or latest run."""
         return self.began_ns <= at_ns and (self.depth > 0 or at_ns <= self.ended_ns)
 
     def take_us(self) -> int:
-        """Microseconds since the last call; what still runs is counted next time."""
+        """Microseconds since the last call; a current run is counted next time."""
         total, self.total_ns = self.total_ns, 0
         return total // 1000
 

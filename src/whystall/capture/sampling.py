@@ -104,7 +104,7 @@ class StepSampler:
         self._counted_ns = self._began_ns = 0
 
     def count(self) -> None:
-        """Begins to count what the calling thread uses."""
+        """Starts the counters of the calling thread."""
         self._counters = ThreadCounters()
 
     def open(self, rank: int, world_size: int) -> None:
@@ -113,7 +113,7 @@ class StepSampler:
             self.writer.open(rank, {"began_unix_ns": clock.time_ns(), "world_size": world_size})
 
     def begin(self, now: int) -> None:
-        """Forgets what was before: the first step that is sampled begins."""
+        """Forgets earlier times: the first sampled step begins."""
         self.parts.take_us()
         self._began_ns = now
 
@@ -151,6 +151,6 @@ class StepSampler:
             self._counters.since_last()
 
     def close_counters(self) -> None:
-        """Closes what the counters read."""
+        """Closes the counters' files."""
         if self._counters is not None:
             self._counters.close()

@@ -50,9 +50,9 @@ _SHORTEST_STEP_WITH_MODULES_NS: Final = 3_000_000
 # In production three in a thousand are allowed.
 _SHORTEST_IN_PRODUCTION_NS: Final = 12_000_000
 _STEPS_BEFORE_JUDGING: Final = 32
-# The first steps load, compile and allocate: their places are not typical.
+# The kernel's counters are read this seldom there: a reading costs a step the same as all our other work.
 _COUNT_IN_PRODUCTION_NS: Final = 250_000_000
-# The first steps load, compile and allocate: where they are says little of the others.
+# The first steps load, compile and allocate: their places are not typical.
 _UNSTEADY_STEPS: Final = 2
 
 
@@ -113,7 +113,7 @@ class Session:
     # --- life ---------------------------------------------------------------------------------------
 
     def open(self, *, whole_process: bool = True) -> None:
-        """Begins to watch; ``whole_process`` says whether to the end of the process, however it comes."""
+        """Begins to watch; ``whole_process``: to the end of the process, however it comes."""
         guard = self.faults.guard
         self._whole_process = whole_process
         self._finder.optimizers_unsure = not whole_process
@@ -141,7 +141,7 @@ class Session:
         self._compiler.remove()
 
     def close(self) -> None:
-        """Writes what there is and says once what failed."""
+        """Writes all data and reports failures once."""
         if self._closed or os.getpid() != self._pid:
             return
         guard = self.faults.guard
@@ -170,12 +170,12 @@ class Session:
         self.faults.guard("module times", self._hooks.watch)(module)
 
     def step_by_hand(self) -> None:
-        """A step has ended because the program says so; what else could end one is not asked any more."""
+        """Ends a step on the program's own call; other events do not end one any more."""
         if self._finder.program_steps():
             self.steps = 0  # the optimizer's first step came before the first call: the steps begin here
         self._within.timed(self.faults.guard("steps", self.step_ended))()
 
-    # --- what the listener heard --------------------------------------------------------------------
+    # --- events of the listener ---------------------------------------------------------------------
 
     def on_stepping_thread(self) -> bool:
         """Whether the calling thread is the one that steps, or may become it."""
@@ -186,7 +186,7 @@ class Session:
         self.faults.guard("module times", self._hooks.watch_outermost_module)(optimizer)
 
     def loader_found(self, loader: object) -> None:
-        """A data loader is asked for its batches."""
+        """An iterator of a data loader is requested."""
         self.faults.guard("data loaders", self._loaders.asked)(loader)
 
     def given(self, batch: object, source: str) -> None:
@@ -247,7 +247,7 @@ class Session:
             self.faults.guard("experiment", self._experiment.step_ended)(self.steps)
 
     def _windows(self, duration: int, now: int, *, in_call: bool) -> None:
-        """Opens, marks or closes a window; after the last one, looks at what is computed again."""
+        """Opens, marks or closes a window; after the last one, examines repeated work."""
         action = self._recording.windows.step_ended(duration, now)
         if action is not Action.NOTHING:
             if action is not Action.MARK:
@@ -264,7 +264,7 @@ class Session:
                 self.faults.guard("run.json", self._describe)(ended=False)
 
     def _paused(self, recording: Callable[[], None]) -> None:
-        """Does what a window asks for, and counts for how long the job stood still."""
+        """Carries out an action on a window, and counts the job's pause."""
         began = clock.perf_counter_ns()
         self.faults.guard("trace", recording)()
         self._costs.paused(clock.perf_counter_ns() - began)
@@ -307,7 +307,7 @@ class Session:
         if text not in self._notes:
             self._notes.append(text)
 
-    # --- what the threads beside the job ask --------------------------------------------------------
+    # --- queries of the threads beside the job ------------------------------------------------------
 
     def look_around(self) -> None:
         """Called now and then by the sampler: requests from outside, and modules of a job without an optimizer.
@@ -356,12 +356,12 @@ class Session:
             return None
         return self._sampler.parts.at(at_ns)
 
-    # --- what is written at the end -----------------------------------------------------------------
+    # --- files written at the end -------------------------------------------------------------------
 
     def _describe(self, *, ended: bool = True) -> None:
-        """Writes what this rank says of itself; the launcher joins the ranks into ``run.json``.
+        """Writes this rank's description; the launcher joins the ranks into ``run.json``.
 
-        Also at the first step and once a window is recorded: a job that is killed later says nothing any more.
+        Also at the first step and once a window is recorded: a job that is killed later writes nothing any more.
         """
         if self.steps == 0 and not self._recording.recorder.files:
             return

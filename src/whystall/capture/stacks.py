@@ -36,8 +36,7 @@ from whystall.vocabulary.episodes import episode_of, episode_of_code
 
 _EVERY_S: Final = 0.04
 _UNEVEN: Final = (0.6, 1.4)
-# Waking up takes a fifth of a millisecond; what takes longer waited for the lock (what the kernel kept it waiting is
-# known).
+# Waking up takes a fifth of a millisecond; a longer delay waited for the lock (waits for a core are known).
 _LOCKED_NS: Final = 600_000
 # Python gives the lock up after its interval: where it is found then is where it was.
 _SWITCH_SHARE: Final = 0.9
@@ -58,7 +57,7 @@ _WAITING: Final = frozenset(
         "_worker",
     )
 )
-# A long run is looked at less often, so that all of it costs as little as its beginning.
+# A long run is sampled less often, so that its total cost stays as small as at its beginning.
 _SLOWER_AFTER: Final = 3_000
 _SLOWEST_S: Final = 0.5
 _WRITE_EVERY_S: Final = 10.0
@@ -67,8 +66,8 @@ _MOST_WRITTEN: Final = 60
 _MOST_THREADS: Final = 8
 _DEEPEST: Final = 200
 _LONGEST_TEXT: Final = 120
-# Code that its user did not write: installed packages, Python's own library, and what torch's compiler wrote (its cache
-# is called so, or lies where its user wants it: there a file is called by 52 letters and digits of a hash).
+# Code that its user did not write: installed packages, Python's own library, and code of torch's compiler (its cache
+# has that name, or lies where its user wants it: there a file's name is 52 letters and digits of a hash).
 _LIBRARY: Final = re.compile(
     r"[/\\](site-packages|dist-packages|lib[/\\]python\d[\d.]*|torchinductor_[^/\\]*)[/\\]"
     r"|[/\\]\w\w[/\\]c[a-z2-7]{51}\.py$|^<(?!ipython-input-)"
@@ -128,7 +127,7 @@ def _cell(file: str) -> int | None:
 
 
 def is_library(filename: str) -> bool:
-    """Whether code in a file is none that the user wrote: of an installed package, of Python's own library, or made."""
+    """Whether code in a file is not the user's: of an installed package, of Python's own library, or generated."""
     return bool(_LIBRARY.search(filename))
 
 
@@ -153,12 +152,12 @@ class Loop:
             frame = frame.f_back
 
     def episode(self, frame: FrameType | None) -> str | None:
-        """The part that a function on the stack is by its name, the outermost of all."""
+        """The step's part by the name of the outermost such function on the stack."""
         found = None
         for _ in range(_DEEPEST):
             if frame is None:
                 break
-            # torch's own functions are what a step is made of: its checkpoint() computes again and saves nothing.
+            # torch's own functions belong to a step: its checkpoint() recomputes and saves nothing.
             if not str(frame.f_globals.get("__name__", "")).startswith("torch."):
                 named = episode_of_code(frame.f_code)
                 loops = named and (frame.f_code.co_filename, frame.f_code.co_firstlineno) in self._functions
@@ -181,7 +180,7 @@ def _episode_below(leaf: FrameType | None, own: FrameType | None) -> str | None:
 
 
 def _traced_in(frame: FrameType | None) -> FrameType | None:
-    """The outermost function that makes a program of a model, in which a frame is."""
+    """The outermost function around a frame that traces a model into a program."""
     found = None
     for _ in range(_DEEPEST):
         if frame is None:
@@ -214,7 +213,7 @@ def _queued_ns() -> int:
 
 
 class OfSteps:
-    """Counts of places within steps that have ended: what comes after the last one is of no step."""
+    """Counts of places within steps that have ended: later ones belong to no step."""
 
     def __init__(self) -> None:
         self.ended: dict[LineKey, int] = {}
@@ -228,7 +227,7 @@ class OfSteps:
         self._open[place] = self._open.get(place, 0) + 1
 
     def close(self, step: int) -> None:
-        """Adds what was counted in steps before this one."""
+        """Adds the counts in steps before this one."""
         if step != self._step:
             for place, count in self._open.items():
                 if place in self.ended or len(self.ended) < _MOST_PLACES:
@@ -281,7 +280,7 @@ class StackSampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends, and writes what was counted last."""
+        """Ends, and writes the last counts."""
         self._stop.set()
         self._thread.wait(2.0)
         self._switching.give_back()
@@ -297,7 +296,7 @@ class StackSampler:
         unwritten, began_ns = 0.0, clock.thread_time_ns()
         between = random.Random(os.getpid()).uniform  # noqa: S311 - no secret; and the user's own numbers stay as they are
         while True:
-            # For steps of even length an even pause would always find the same part.
+            # With steps of equal length an equal pause would always find the same part.
             pause = WINDOW_S if self._session.recording else self.pause_s * between(*_UNEVEN)
             queued, wanted = _queued_ns(), clock.perf_counter_ns() + int(pause * 1e9)
             if self._stop.wait(pause):
@@ -312,9 +311,9 @@ class StackSampler:
     def _look(self, wanted_ns: int, late_ns: int, queued_ns: int) -> None:
         """Counts where the stepping thread is; while a window is recorded, notes it with the time.
 
-        The look was wanted at an instant, and is so late. ``queued_ns`` is what this thread had waited for a core
-        before. Until the places are known and the frames are let go nothing may give the lock up: a function that
-        returned meanwhile would leave its variables to us, to be ended on this thread.
+        The sample was due at ``wanted_ns``, and is ``late_ns`` late. ``queued_ns`` is this thread's earlier wait for a
+        core. Until the places are known and the frames are released nothing may release the lock: a function that
+        returned meanwhile would leave its variables to us, to be destroyed on this thread.
         """
         recording, step = self._session.recording, self._session.steps
         if not step and not recording:

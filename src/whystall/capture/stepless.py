@@ -50,9 +50,8 @@ def _nothing() -> None:
 class SteplessWindow:
     """Opens and closes the window on the main thread, as ``look`` finds that it is time.
 
-    ``pausing`` does what it is given, guarded, and counts for how long the job stood still. ``missing`` says whether
-    steps are missing still: the main thread may come to what it is asked for long after. ``ended`` is called when a
-    window has ended, and is held.
+    ``pausing`` runs its argument, guarded, and counts the job's pause. ``missing`` returns whether steps are still
+    missing: the main thread may get to its calls long after. ``ended`` is called when a window has ended, and is held.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class SteplessWindow:
         """Called now and then, while no step has been seen, from a thread beside the job."""
         if clock.monotonic() < self._due_s or imports_on_main_thread(elsewhere=not self.running):
             return
-        self._due_s = float("inf")  # until what is asked for here is done: the main thread may not come to it soon
+        self._due_s = float("inf")  # until the call on the main thread is done, which may be late
         if self.running:
             call_on_main_thread(lambda: self._pausing(self._end))
         elif self._windows < _MOST_WINDOWS:
@@ -133,7 +132,7 @@ class SteplessWindow:
 
     @staticmethod
     def is_silent(steps: int, first_ns: int, last_ns: int) -> bool:
-        """Whether ``steps`` seem to come no more, the first of which ended at ``first_ns`` and the last at ``last_ns``.
+        """Whether ``steps`` seem to have ended; the first one ended at ``first_ns`` and the last at ``last_ns``.
 
         Instants are those of ``time.perf_counter_ns``.
         """
@@ -147,14 +146,14 @@ class SteplessWindow:
         return self._recorder is not None
 
     def discard(self) -> None:
-        """Ends a window that is open, and deletes what was recorded."""
+        """Ends an open window, and deletes its recording."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.drop()
             (self._folder / staged_description(recorder.rank, os.getpid())).unlink(missing_ok=True)
 
     def no_more(self) -> None:
-        """Steps come after all: what was recorded is deleted, and nothing more is."""
+        """Steps come after all: deletes the recording, and records no more."""
         self._windows = _MOST_WINDOWS
         self.discard()
 

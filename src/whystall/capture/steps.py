@@ -58,7 +58,7 @@ class StepFinder:
 
     @property
     def lacks_forward_passes(self) -> bool:
-        """Whether forward passes would be steps, or better ones than what there is, and none has been heard of."""
+        """Whether forward passes would be steps, or better steps than the current ones, and none was seen."""
         return self.source in (None, "backward passes", "batches") and self._forwards == 0
 
     @property
@@ -67,7 +67,7 @@ class StepFinder:
         return self._requests.mode if self.source == "forward passes" else None
 
     def program_steps(self) -> bool:
-        """The program says that a step has ended; whether it says so for the first time, and the steps begin here."""
+        """Records the program's own end of a step; returns whether it is the first, at which the steps begin."""
         first = self.source != "calls of step()"
         self.source = "calls of step()"
         return first
@@ -104,7 +104,7 @@ class StepFinder:
             self.anchor, self._optimizers, self._passed_over = None, Optimizers(), 0
 
     def scaler_begins(self) -> None:
-        """A gradient scaler is asked for a step."""
+        """A gradient scaler begins a step."""
         self._optimizer_steps_in_scaler = 0
 
     def scaler_skips(self) -> bool:
@@ -135,9 +135,9 @@ class StepFinder:
         return self.source == "forward passes" and self._requests.mode == "each"
 
     def backward_passes(self) -> bool:
-        """A backward pass that is within no other has ended; whether a step ends with it, for want of an optimizer.
+        """An outermost backward pass has ended; whether it ends a step (for lack of an optimizer).
 
-        Where optimizers have stepped in it and none does outside, it ends theirs.
+        If optimizers step only within backward passes, it ends their step.
         """
         self._since_backward = 0
         stepped, self._stepped_in_backward = self._stepped_in_backward, False

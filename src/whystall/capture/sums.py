@@ -18,7 +18,7 @@ _DEEPEST: Final = 4
 _MOST_PLACES: Final = 8192
 _LEAST_FLOATS: Final = 2
 _LEAST_WHOLES: Final = 8
-"""Numbers of a sample: of fewer many come again by chance."""
+"""Numbers of a sample: fewer repeat by chance."""
 
 Sum = tuple[object, ...]
 
@@ -122,7 +122,7 @@ def is_differentiated(torch: Any, value: object, deep: int = _DEEPEST) -> bool:
 
 
 def is_derived_from(torch: Any, value: object) -> bool:
-    """Whether the gradient of what is given is asked for, as of the coordinates of a solution."""
+    """Whether the gradient of an input is wanted, as of the coordinates of a solution."""
     return any(type(one) is torch.Tensor and one.is_leaf and one.requires_grad for one in tensors_in(torch, value))
 
 
@@ -148,7 +148,7 @@ def _add(torch: Any, value: object, out: list[object], deep: int) -> bool:
 def _add_tensor(torch: Any, tensor: Any, out: list[object]) -> bool:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or stands_for_others(torch):
         return False
-    if tensor.is_nested:  # what a transformer's encoder makes of padded sequences: it has no shape
+    if tensor.is_nested:  # a transformer's encoder makes it of padded sequences: it has no shape
         return False
     parts = _parts_of(torch, tensor)
     if parts is None or tensor.layout is torch.strided:
@@ -170,7 +170,7 @@ def _parts_of(torch: Any, tensor: Any) -> tuple[Any, ...] | None:
 
 
 def _once(tensor: Any) -> Any:
-    """A tensor without what is there several times (expanded)."""
+    """A tensor without repeated (expanded) elements."""
     for dim, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -178,7 +178,7 @@ def _once(tensor: Any) -> Any:
 
 
 def _stays(tensor: Any, once: Any, out: list[object]) -> bool:
-    """Whether it is known if a large tensor was written to; then that it is the same one, as often written to."""
+    """Whether writes to a large tensor are visible; then its identity, and its number of writes."""
     if tensor.is_inference() or not _as_it_lies(once).is_contiguous():
         return False
     out += [tensor.data_ptr(), tensor.stride(), tensor._version]  # noqa: SLF001 - what autograd itself asks

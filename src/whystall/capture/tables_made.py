@@ -12,7 +12,7 @@ from whystall.run_folder.description import MOST_TABLES, MadeAt, MadeTable
 
 
 class TablesMade:
-    """Hears of each module as it is made; a table's size is asked for later, since it is not known by then."""
+    """Receives each module as it is made; a table's size is read later, since it is not known by then."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -21,7 +21,7 @@ class TablesMade:
     def add(self, module: object) -> None:
         """Remembers a table of embeddings, as long as there are not many.
 
-        One that has a table by now is a copy, comes from a file or is given another table: it was made elsewhere.
+        One that has a table by now is a copy, comes from a file or receives another table: it was made elsewhere.
         """
         known = len(self._made) < MOST_TABLES and isinstance(module, self._torch.nn.Embedding)
         if known and "weight" not in vars(module).get("_parameters", ("weight",)):

@@ -50,7 +50,7 @@ class Tally:
     def told(self) -> RepeatedWork | None:
         """The repeated work; ``None`` where no new data came in.
 
-        One batch again and again, to measure a model, is intended there.
+        Repeating one batch, to measure a model, is intended there.
         """
         again_ns, measured_ns = sum(self.again.values()), self.measured_ns
         if not again_ns or not self.fresh or measured_ns <= 0:

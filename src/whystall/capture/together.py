@@ -1,7 +1,7 @@
-"""Ranks of a job record the same steps: the first that is steady says in the run's folder which.
+"""Ranks of a job record the same steps: the first that is steady writes the step to the run's folder.
 
-While a rank writes its trace its job stands still, so that steps in which another rank still records are spent waiting
-for it; and what each rank did in the same step is what is compared.
+While a rank writes its trace its job is paused, so that other ranks' recorded steps would be spent waiting for it; and
+ranks are compared by the same step.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Together:
         self._folder = folder
 
     def begins(self, window: int, step: int, *, ready: bool) -> bool:
-        """Whether a window, counted from 0, begins after this step; ``ready`` says whether this rank would have it so.
+        """Whether a window, counted from 0, begins after this step; ``ready``: whether this rank is ready.
 
-        One that is not, whose first steps differ still, records by itself once it is.
+        A rank whose first steps still differ records alone once it is ready.
         """
         if not ready:
             return False

@@ -78,7 +78,7 @@ class TorchHooks:
     def install(self, *, modules_made_before: bool = False) -> None:
         """Hooks into modules, optimizers, data loaders, gradient scalers, saving, and the user's own profiler.
 
-        ``modules_made_before`` says that there may be modules already, which are known only once they are called.
+        ``modules_made_before``: there may be modules already, which are known only once they are called.
         """
         torch, listener = self._torch, self._listener
         self._made_before = modules_made_before
@@ -137,7 +137,7 @@ class TorchHooks:
         ]
         self._hear_all((module.Module.__setstate__, known, _nothing), until=self._let_go)
         wrap = getattr(getattr(self._torch.jit, "_recursive", None), "wrap_cpp_module", None)
-        if wrap is not None:  # what `torch.jit.load` makes
+        if wrap is not None:  # made by `torch.jit.load`
             self._hear_all((wrap, _nothing, known), until=self._let_go)
 
     def _known(self, module: object) -> None:
@@ -167,7 +167,7 @@ class TorchHooks:
         there is.
         """
         modules = self._modules.living()
-        for undo in self._let_go:  # the optimizer's module is there: what is made from now on is no matter
+        for undo in self._let_go:  # the optimizer's module is known: later modules do not matter
             undo()
         self._let_go = []
         if self._guessed and not has_compiled():  # before there was an optimizer: it may train another module
@@ -205,9 +205,9 @@ class TorchHooks:
             self._guessed = True
 
     def watch_called_module(self, *, its_kind: bool = False) -> None:
-        """The same by what is called, where what was guessed is not: a traced model is another module, so is a copy.
+        """The same by calls, where the guess is not called: a traced model is another module, so is a copy.
 
-        ``its_kind``: and all that are made of its class from then on, one after another (a model for each request).
+        ``its_kind``: and all later ones of its class, one after another (a model for each request).
         """
         self._guessed = True
         self._watch_next_call(its_kind=its_kind)
@@ -269,9 +269,9 @@ class TorchHooks:
         self._undo.append(take_out)
 
     def at_next_call(self, then: Callable[[], None]) -> None:
-        """Has the next thread that calls a module do something; may be asked for on any thread.
+        """Makes the next thread that calls a module call ``then``; may be used on any thread.
 
-        Not once torch's compiler has worked: a hook on all modules would have it compile again.
+        Not once torch's compiler has worked: a hook on all modules would make it compile again.
         """
         if has_compiled():
             return
@@ -285,9 +285,9 @@ class TorchHooks:
         self._undo.append(take_out)
 
     def _has_weights(self, module: Any) -> bool:
-        """Whether it is a model: graphs of TorchScript may have theirs inside, quantized layers have packed ones.
+        """Whether it has weights: TorchScript graphs may hold them inside, quantized layers hold packed ones.
 
-        Its ``state_dict()`` is not asked for: hooks of the user's may do anything in it.
+        Its ``state_dict()`` is not called: hooks of the user's may do anything in it.
         """
         if isinstance(module, self._torch.jit.ScriptModule) or any(True for _ in module.parameters()):
             return True

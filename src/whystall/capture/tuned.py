@@ -44,7 +44,7 @@ class Change(Protocol):
 
 
 def change_for(torch: Any, config: CaptureConfig) -> Change | None:
-    """The change that a capture is asked for, if any."""
+    """The change that a capture makes, if any."""
     if config.trial is not None:
         return Tuned(torch, config.trial)
     return Injected(torch, config.experiment) if config.experiment is not None else None
@@ -82,11 +82,11 @@ class Tuned:
         }
 
     def install(self) -> None:
-        """Wraps what makes loaders and optimizers; called before the user's code goes on."""
+        """Wraps the constructors of loaders and optimizers; called before the user's code goes on."""
         from torch.utils.data import DataLoader  # noqa: PLC0415 - the user has imported torch
 
         cores = str(self._trial.settings.get("affinity", ""))
-        if cores[:1].isdecimal():  # else variables say it
+        if cores[:1].isdecimal():  # else variables set it
             bind(cores)
         under_way: set[int] = set()
         _wrap_constructor(DataLoader, self._loader, under_way)
@@ -104,7 +104,7 @@ class Tuned:
             self._torch.set_float32_matmul_precision(str(self._trial.settings["matmul_precision"]))
 
     def first_step(self) -> None:
-        """Sets what the user's code may have set since; the model is there."""
+        """Applies settings that the user's code may have changed since; the model exists."""
         self._began_ns = clock.monotonic_ns()
         self._losses.step_ended()
         cuda = self._torch.cuda
@@ -142,7 +142,7 @@ class Tuned:
             arguments.update({name: name == wanted or None for name in how})
 
     def _wrapped(self, arguments: dict[str, Any]) -> None:
-        """Notes how data parallelism is made, and what it sends, and changes how much of it at once."""
+        """Notes the settings of data parallelism, and changes the size of its messages."""
         weights = [each for each in arguments["module"].parameters() if each.requires_grad]
         told = {
             "bucket_cap_mb": arguments.get("bucket_cap_mb") or _BUCKET_MB,
@@ -189,7 +189,7 @@ def _wrap_constructor(kind: Any, change: Callable[[dict[str, Any]], None], under
         try:
             bound = signature.bind(*given, **named)
         except TypeError:
-            original(*given, **named)  # which says what is wrong
+            original(*given, **named)  # which reports the error
             return
         bound.apply_defaults()
         arguments = dict(bound.arguments)

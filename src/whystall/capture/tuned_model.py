@@ -44,7 +44,7 @@ class TunedModel:
         self.models: list[dict[str, Any]] = []
         """The models found: class, parameters, dtype, device, convolutions and their memory format."""
         self.uses_autocast = False
-        """Whether the user's code asks for autocast itself."""
+        """Whether the user's code uses autocast itself."""
 
     def install(self) -> None:
         """Hears of modules that are made; called before the user's code goes on."""
@@ -61,7 +61,7 @@ class TunedModel:
         self.uses_autocast = True
 
     def optimizer_made(self, optimizer: Any) -> dict[str, Any] | None:
-        """Changes the model of an optimizer that was just made; what it is, where it is a new one."""
+        """Changes the model of a new optimizer; returns its description if the model is new."""
         parameters = {id(each) for group in optimizer.param_groups for each in group["params"]}
         model = outermost_module(self._known.living(), parameters)
         if model is None or model in self._models:
@@ -85,7 +85,7 @@ class TunedModel:
         return missing | self._refused
 
     def computes_bf16(self) -> bool:
-        """Whether what the model runs on has instructions for products in bfloat16."""
+        """Whether the model's device has instructions for products in bfloat16."""
         if any(model["device"] == "cuda" for model in self.models):
             return bool(self._torch.cuda.get_device_capability()[0] >= 8)
         try:
@@ -108,7 +108,7 @@ class TunedModel:
         }
 
     def _convolutions(self, model: Any) -> list[Any]:
-        """Those whose weights lie differently in channels_last: of pictures, and no filters of one place."""
+        """Convolutions whose weights' layout changes in channels_last: 2D ones with kernels above 1 x 1."""
         kind = self._torch.nn.modules.conv._ConvNd  # noqa: SLF001 - what all kinds have in common
         found = (each for each in model.modules() if isinstance(each, kind))
         return [one for one in found if one.weight.dim() == 4 and one.weight[0, 0].numel() > 1]

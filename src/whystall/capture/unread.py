@@ -1,9 +1,9 @@
-"""Operators whose results nothing reads: a percentile that is thrown away, the gradient of what needs none.
+"""Operators whose results nothing reads: a percentile that is thrown away, the gradient of an unused input.
 
-Every operator that a dispatch mode hears is a call that reads some storages and writes others. A call is alive if it
-writes what was there before, if what it makes is kept, or is read by a call that is alive or by Python itself (numpy,
-tolist, a pickle; `item` is an operator). A variable is kept until it is overwritten, so that a step is judged when the
-one after it has ended. Storages are known by weak references, which keep torch from giving one's place to another.
+Every operator that a dispatch mode sees is a call that reads some storages and writes others. A call is alive if it
+writes an older storage, if its result is kept, or is read by a call that is alive or by Python itself (numpy, tolist, a
+pickle; `item` is an operator). A variable is kept until it is overwritten, so that a step is judged when the one after
+it has ended. Storages are known by weak references, which keep torch from reusing one's address for another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_CALLS: Final = 1 << 15
 _DEEPEST: Final = 3
 # A job that discards all its outputs is a benchmark.
 _MOST_OF_SERVING: Final = 0.5
-# Views by other names, and what changes how a tensor is seen and nothing in it.
+# Views by other names, and operators that change a tensor's view and not its content.
 _VIEWS: Final = frozenset(
     {"aten::_unsafe_view", "aten::squeeze_", "aten::swapaxes_", "aten::t_", "aten::transpose_", "aten::unsqueeze_"}
 )
@@ -62,7 +62,7 @@ class _Step:
 
 
 class Unread:
-    """Follows what the operators of some steps make."""
+    """Follows the results of the operators of some steps."""
 
     def __init__(self, torch: Any) -> None:
         self.tally = Tally()
@@ -73,7 +73,7 @@ class Unread:
         self._storage_of: Callable[[Any], Any] = torch.Tensor.untyped_storage
         self._readings = Readings(torch)
         self._steps = [_Step(), _Step()]
-        """The one that is judged when the one that runs has ended, and that one."""
+        """The step that is judged at the end of the current one, and the current one."""
         self._durations = [0, 0]
         self.our_thread: int | None = None
         """The thread on which an examination reads tensors itself: that is no use of them."""
@@ -85,7 +85,7 @@ class Unread:
         self._pid = os.getpid()
 
     def begin(self) -> None:
-        """Follows what Python reads."""
+        """Follows reads by Python."""
         for name in _READS:
             before = getattr(self._torch.Tensor, name, None)
             if isinstance(before, FunctionType):
@@ -98,7 +98,7 @@ class Unread:
                 setattr(self._torch.Tensor, name, ours)
 
     def close(self) -> None:
-        """Follows nothing more; what somebody else has put over a method stays."""
+        """Stops following; a wrapper that other code has put over a method stays."""
         for name, (own, ours) in self._patched.items():
             if self._torch.Tensor.__dict__.get(name) is ours:
                 if own is None:
@@ -141,7 +141,7 @@ class Unread:
         *,
         back: bool = False,
     ) -> None:
-        """An operator was called, in a backward pass or not, and took so long."""
+        """Records an operator's call, in a backward pass or not, of ``ns``."""
         self.trains |= back
         step = self._steps[-1]
         schema = function._schema  # noqa: SLF001 - as torch's own modes read it
@@ -154,8 +154,8 @@ class Unread:
         made, plain = self._storages((output,))
         known = self._steps[0].held, step.held
         alive = not plain or not made or not schema.name.startswith("aten::")
-        alive |= "empty" in schema.name  # room, in which nothing is computed
-        alive |= self._torch.Tag.dynamic_output_shape in function.tags  # its size says something
+        alive |= "empty" in schema.name  # memory without a computation
+        alive |= self._torch.Tag.dynamic_output_shape in function.tags  # its size is information
         alive |= "batch_norm" in schema.name and self._keeps_statistics(schema, given, named)
         for address, storage in made.items():
             if address in reads:
@@ -172,15 +172,15 @@ class Unread:
         step.calls.append(_Call(place, ns, list(reads), list(made), alive, shape, back, masks, joins, reading))
 
     def _copies(self, given: tuple[Any, ...], output: object) -> bool:
-        """Whether what may be a view is none.
+        """Whether a possible view is a copy.
 
-        Within inference a mode hears ``contiguous``, ``reshape`` and ``to`` themselves, which copy where they must.
+        Within inference a mode sees ``contiguous``, ``reshape`` and ``to`` themselves, which copy where they must.
         """
         made, seen = self._storages((output,))[0], self._storages(given)[0]
         return not made.keys() <= seen.keys()
 
     def _keeps_statistics(self, schema: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
-        """Whether a normalisation writes its running statistics, which the schemas of most do not say."""
+        """Whether a normalisation writes its running statistics, which most schemas do not state."""
         called = {**{argument.name: one for argument, one in zip(schema.arguments, given, strict=False)}, **named}
         kept = isinstance(called.get("running_mean"), self._torch.Tensor)
         return kept and bool(called.get("training", "update" in schema.name and "no_update" not in schema.name))
@@ -210,9 +210,9 @@ class Unread:
     ) -> tuple[list[_Call], list[tuple[_Call, int, bool]], list[tuple[_Call, int, bool]]]:
         """The calls of a step that are not alive, now that the next one is over.
 
-        And those of whose rows a mask throws most away, and of which a part is read: what is lost of their time, and
-        whether gradients go back through them. (What autograd keeps for its backward pass, and reads there, is made and
-        read in parts as well; weights outlive a step, and may be read by the backward pass of another call.)
+        And those with mostly masked rows, and those with partial reads: the lost part of their time, and whether
+        gradients go back through them. (Autograd's kept tensors are made and read in parts as well; weights outlive a
+        step, and may be read by the backward pass of another call.)
         """
         calls = [*before.calls, *now.calls]
         writers: defaultdict[int, list[int]] = defaultdict(list)
@@ -248,7 +248,7 @@ class Unread:
         return dead, masked, partly
 
     def _partly(self, calls: list[_Call], count: int, steps: tuple[_Step, _Step]) -> dict[int, float]:
-        """The calls among the first ``count`` of which a part is read, and its share."""
+        """The calls among the first ``count`` that are read in part, and the share."""
         held = {address for step in steps for address, reference in step.held.items() if not reference.expired()}
         whole = {address for address, read in self._read_outside.items() if None in read}
         outside = {
@@ -285,7 +285,7 @@ class Unread:
     def _is_read(self, tensor: Any) -> None:
         """Something outside of torch's operators reads a tensor."""
         try:
-            # not what a look reads itself, nor a loader's worker that was forked meanwhile and keeps the method
+            # not our own reads, nor those of a loader's worker that was forked meanwhile and keeps the method
             if self.our_thread != threading.get_ident() and os.getpid() == self._pid:
                 for address in self._storages((tensor,))[0]:
                     self._read_outside.setdefault(address, set()).add(self._readings.part_of(tensor))

@@ -15,7 +15,7 @@ _MOST_LOOKS: Final = 1_000
 
 
 class WindowLooks:
-    """Samples by place. When the room is full, every second one goes, and then half of the new ones is kept."""
+    """Samples by place. A full buffer drops every second one, and from then on keeps half of the new ones."""
 
     def __init__(self, shown: Callable[[str], str], text_of: Callable[[str, int], str]) -> None:
         self._shown, self._text_of = shown, text_of

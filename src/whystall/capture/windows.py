@@ -115,7 +115,7 @@ class SteadyState:
         if not self.steady or self._seen % _LATEST_STEPS or len(self._recent) < _REMEMBERED_STEPS:
             return False
         remembered = list(self._recent)
-        # what happens in every second or third step slows a job, too
+        # an event in every second or third step slows a job, too
         sums = [sum(remembered[at : at + _IN_A_ROW]) for at in range(0, len(remembered), _IN_A_ROW)]
         before, latest = sums[: -_LATEST_STEPS // _IN_A_ROW], sums[-_LATEST_STEPS // _IN_A_ROW :]
         return statistics.median(latest) > ratio * statistics.median(before)
@@ -147,7 +147,7 @@ class RoundsOfSteps:
 
 
 class Windows:
-    """The state machine: `step_ended` after every step says what to do before the next."""
+    """The state machine: `step_ended` after every step returns the action before the next."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -159,13 +159,13 @@ class Windows:
         self.agreed: Callable[[int, int, bool], bool] | None = None
         """Whether a window begins after a step (both counted from 0) for which this rank is ready or not."""
         self.may_begin: Callable[[], bool] = lambda: True
-        """Asked before a window begins. If it says no, the window begins after a later step."""
+        """Called before a window begins. If it returns false, the window begins after a later step."""
         self._steps = 0
         self._waiting = schedule.wait
         self._in_window: int | None = None
         self._window_began_ns = self._recorded_ns = 0
         self._wanted = False
-        # Steps that are processed together: that costs each less than processing it by itself.
+        # Steps that are processed together, which costs less per step.
         self._unheard: list[int] = []
         self._unheard_of = 0
 
@@ -202,13 +202,13 @@ class Windows:
             self.steady.add(earlier)
         self._unheard.clear()
         action = self._heard(duration_ns, now_ns)
-        # Only a slowdown can begin a window any more, and that is checked once in a number of steps.
+        # Only a slowdown can begin another window, and that is checked once in a number of steps.
         rests = self.windows_begun >= self.schedule.repeat and not self.recording and self.schedule.on_slow is None
         self._unheard_of = self.steady.until_compared - 1 if rests and self.steady.steady else 0
         return action
 
     def _is_long(self, duration_ns: int) -> bool:
-        """Whether a step is so long that it begins a round, which counts it."""
+        """Whether a step is long enough to begin a round, which it is counted in."""
         usual_ns = self.steady.usual_ns()
         long = self.steady.is_slow(duration_ns, _LONG) and duration_ns - usual_ns > JITTER_NS
         self.rounds.add(long=long)

@@ -55,7 +55,7 @@ def _answered(arguments: Sequence[str] | None) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """A process that was started with a closed stream has ``None`` in its place: what is written there is lost."""
+    """A process that was started with a closed stream has ``None`` in its place: its output is lost."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - to the end of the process
     if sys.stderr is None:
@@ -81,7 +81,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _told(error: Exception, console: Console) -> int:
-    """The exit code, after a sentence on what went wrong."""
+    """The exit code, after a sentence on the error."""
     from whystall.errors import InputError, UsageError, WhystallError
 
     if isinstance(error, WhystallError):

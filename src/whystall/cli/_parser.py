@@ -52,7 +52,7 @@ def _verb(word: str) -> Verb:
 
 
 def _refuse(word: str) -> NoReturn:
-    """Ends as argparse does for a word that is no verb, with what may have been meant."""
+    """Ends as argparse does for an unknown verb, with a suggestion."""
     top = ArgumentParser(prog="whystall", usage=USAGE.removeprefix("usage: "))
     if word.startswith("-"):
         top.error(f"{word} comes after a verb: `whystall --help` lists all")

@@ -32,7 +32,7 @@ exit codes: 0 done, 1 a threshold was crossed, 2 usage, 3 input unreadable
 Begin with `whystall run SCRIPT`; without a job at hand, `whystall demo`.
 """
 _LEAST_WIDTH = 40
-_PLAIN_WIDTH = 80  # where nothing says how wide a line may be
+_PLAIN_WIDTH = 80  # where the width of a line is unknown
 
 
 def answer(arguments: Sequence[str]) -> str | None:
@@ -71,7 +71,7 @@ def _wrapped(text: str, width: int) -> Iterator[tuple[bool, str]]:
 
 
 def _width() -> int:
-    """The columns of the terminal, as ``COLUMNS`` or the terminal says."""
+    """The columns of the terminal, from ``COLUMNS`` or the terminal."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
         return max(_LEAST_WIDTH, int(given))

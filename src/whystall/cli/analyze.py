@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from whystall.cli.console import Console
 
-FOLDER_FILES = (REPORT_HTML, REPORT_JSON, "report.md")  # what `-o FOLDER` holds
+FOLDER_FILES = (REPORT_HTML, REPORT_JSON, "report.md")  # the content of `-o FOLDER`
 
 
 class Analyze:
@@ -45,7 +45,7 @@ class Analyze:
         output.add_force(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints the report, writes it where ``-o`` says; 0."""
+        """Prints the report, writes it to ``-o``; 0."""
         targets = _targets(options.output)
         for path, _ in targets:
             output.check_free(path, force=options.force)

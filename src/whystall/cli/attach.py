@@ -1,4 +1,4 @@
-"""``whystall attach``: a running process that was not started through whystall, asked from outside."""
+"""``whystall attach``: observes a running process that was not started through whystall, from outside."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Attach:
         parser.add_argument("-o", "--output", metavar="DIR", help="where the window's trace goes (attached-PID)")
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Watches, and says what was seen; 0."""
+        """Watches, and prints the observations; 0."""
         if not sys.platform.startswith("linux"):
             raise UsageError("`whystall attach` reads /proc, which only Linux has")
         if not _LEAST_S <= options.seconds <= _MOST_S:

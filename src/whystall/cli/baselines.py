@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def path_of(name: str, folder: str) -> Path:
-    """The file of a baseline. Raises ``UsageError`` for what is no name."""
+    """The file of a baseline. Raises ``UsageError`` for an invalid name."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is no name of a baseline: use letters, digits, dots, dashes and underscores, at most 64"
@@ -75,7 +75,7 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 def write(path: Path, baseline: Baseline, *, force: bool) -> None:
-    """Writes a baseline, whole or not at all, and makes its folder."""
+    """Writes a baseline atomically, and makes its folder."""
     from whystall.report.baseline import encode_baseline
 
     try:

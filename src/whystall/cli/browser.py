@@ -21,7 +21,7 @@ def add_serving(parser: ArgumentParser) -> None:
 
 
 def check_port(port: int) -> None:
-    """Raises `UsageError` for what is no port."""
+    """Raises `UsageError` for an invalid port."""
     if not 0 <= port <= _LAST_PORT:
         raise UsageError(f"--port wants a number up to {_LAST_PORT}, not {port}")
 

@@ -1,4 +1,4 @@
-"""Keeping what a probe measured of a device, for later reports."""
+"""Keeps a probe's measurements of a device, for later reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def keep(found: Calibration, console: Console) -> None:
-    """Writes it into whystall's cache folder; says where, or why it could not."""
+    """Writes it into whystall's cache folder; prints where, or why it could not."""
     from whystall.hardware.calibration import calibration_folder, write_calibration
     from whystall.trace.cache import default_folder
 

@@ -1,4 +1,4 @@
-"""``whystall capture``: a window of a job that runs under ``whystall run``, now, and what it shows."""
+"""``whystall capture``: a window of a job that runs under ``whystall run``, now, and its findings."""
 
 from __future__ import annotations
 

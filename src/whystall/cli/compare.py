@@ -1,4 +1,4 @@
-"""``whystall compare``: what changed between two runs, with noise bands, and which cause went away."""
+"""``whystall compare``: the changes between two runs, with noise bands, and the causes that went away."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _with_baseline(conditions: Sequence[Threshold], options: Namespace, console:
 
 
 def _save(conditions: Sequence[Threshold], options: Namespace, console: Console) -> int:
-    """Keeps runs as a baseline and prints what runs of the same job differ by."""
+    """Keeps runs as a baseline and prints the noise between them."""
     from whystall.diagnosis.comparability import comparability
     from whystall.report.baseline import MOST_RUNS, baseline_of
     from whystall.report.baseline_text import saved_json, saved_text

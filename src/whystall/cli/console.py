@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TextIO
 
-PIPED_WIDTH = 100  # columns where no terminal says otherwise
+PIPED_WIDTH = 100  # columns without a terminal
 
 
 class Console:
@@ -36,7 +36,7 @@ class Console:
             _say(text)
 
     def detail(self, text: str) -> None:
-        """Says something that only ``-v`` asks for."""
+        """Prints a text only with ``-v``."""
         if self.verbose:
             self.note(text)
 
@@ -45,7 +45,7 @@ class Console:
         self.note(f"next: {command}")
 
     def error(self, text: str) -> None:
-        """Says what went wrong; not even ``-q`` silences it."""
+        """Prints an error; not even ``-q`` silences it."""
         _say(f"whystall: {text}")
 
     @property
@@ -62,7 +62,7 @@ class Console:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether somebody is there to watch a progress bar."""
+        """Whether a progress bar would be visible."""
         return not self.quiet and is_terminal(sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""``whystall doctor``: can this machine capture and analyse, and if not, what is missing."""
+"""``whystall doctor``: can this machine capture and analyse, and if not, which parts are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``whystall explain``: what a cause means, how it is measured, what to do about it, how to see that it worked."""
+"""``whystall explain``: the meaning of a cause, its measurement, its remedy, and its proof."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Export:
         output.add_force(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Writes what was asked for; 0."""
+        """Writes the requested export; 0."""
         export = next(export for export in _OFFERED if export.name == options.format)
         if options.ranks is not None and export.name != "perfetto":
             raise UsageError(f"--ranks is for timelines (perfetto), not for {options.format}")

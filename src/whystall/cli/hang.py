@@ -1,4 +1,4 @@
-"""``whystall hang``: which rank keeps a job waiting, in which operation, from dumps of PyTorch's flight recorder."""
+"""``whystall hang``: the rank that keeps a job waiting, and the operation, from PyTorch's flight recorder."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def add_engine(parser: ArgumentParser) -> None:
 
 
 def add_workload(parser: ArgumentParser) -> None:
-    """Declares what the user may say of a step, for a rating by throughput."""
+    """Declares the user's numbers of a step, for a rating by throughput."""
     group = parser.add_argument_group(
         "throughput", "what one step of the whole job works through, all devices together"
     )
@@ -83,7 +83,7 @@ def add_workload(parser: ArgumentParser) -> None:
 
 
 def workload(options: Namespace) -> Workload | None:
-    """The user's numbers of a step's work, if any. Raises ``UsageError`` for what is no amount."""
+    """The user's numbers of a step's work, if any. Raises ``UsageError`` for an invalid amount."""
     names = ("tokens_per_step", "samples_per_step", "flops_per_step", "throughput_reference")
     if all(getattr(options, name, None) is None for name in names):
         return None
@@ -160,19 +160,19 @@ def analyze(paths: Sequence[str], options: Namespace, console: Console) -> Repor
 
 
 def limits(options: Namespace) -> Limits | None:
-    """None of them if the user says so; `None` for the usual ones."""
+    """No limits on the user's request; `None` for the usual ones."""
     from whystall.trace.files import NO_LIMITS
 
     return NO_LIMITS if options.no_limits else None
 
 
 def _import_once() -> None:
-    """Imports the library so that no collection of garbage goes through its modules, then or later.
+    """Imports the library so that no garbage collection goes through its modules, then or later.
 
     They make some hundred thousand objects, all of which stay: an eighth of the command's time on a small trace. Nor
-    does numpy start threads for linear algebra, of which there is none to speak of: a sixth of the same.
+    does numpy start threads for linear algebra, which the command hardly does: a sixth of the same.
     """
-    if "whystall._api" in sys.modules:  # what a program has made since is its own
+    if "whystall._api" in sys.modules:  # a program's later objects are its own
         return
     collecting = gc.isenabled()
     gc.disable()
@@ -184,7 +184,7 @@ def _import_once() -> None:
 
         gc.freeze()
     finally:
-        if threads is None:  # what the command starts has its own
+        if threads is None:  # the command's child processes have their own
             del os.environ[_BLAS_THREADS]
         if collecting:
             gc.enable()
@@ -219,11 +219,11 @@ def _is_report(path: Path) -> bool:
         with opened(path) as stream:
             return b"whystall.report/" in stream.read(HEAD_BYTES)
     except (OSError, ValueError):
-        return False  # the analysis says what is wrong with it
+        return False  # the analysis reports the error
 
 
 def _stored_in(folder: Path, options: Namespace, console: Console) -> Report | None:
-    """The report that a folder holds, if it is of what the folder holds."""
+    """The report in a folder, if it covers the folder's content."""
     path = folder / REPORT_JSON
     if not _is_report(path):
         return None
@@ -245,7 +245,7 @@ def _stored_in(folder: Path, options: Namespace, console: Console) -> Report | N
 
 
 def made_of(report: Report, held: str | None) -> Report:
-    """The report as it is stored in the folder it is of, whose digest was ``held`` before it was analysed."""
+    """The stored report of a folder, whose digest was ``held`` before it was analysed."""
     import msgspec
 
     return msgspec.structs.replace(report, source=msgspec.structs.replace(report.source, inputs=held))

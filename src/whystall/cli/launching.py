@@ -21,7 +21,7 @@ def add_command(parser: ArgumentParser) -> None:
 
 
 def launch_of_words(options: Namespace) -> Launch:
-    """The launch that was asked for."""
+    """The requested launch."""
     from whystall.capture.launch import launch_of
 
     if options.module is not None:

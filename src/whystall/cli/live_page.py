@@ -1,4 +1,4 @@
-"""The page of ``whystall watch --page``: what the terminal shows, on loopback, new with each look."""
+"""The page of ``whystall watch --page``: the terminal's content, on loopback, new with each look."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LivePage:
         self._thread = Thread(target=self._server.serve_forever, name="whystall-live-page", daemon=True)
 
     def show(self, job: LiveJob) -> None:
-        """Serves the state of the last look; the first one begins the server and says its address."""
+        """Serves the state of the last look; the first one begins the server and prints its address."""
         from whystall.cli.rendering import render
         from whystall.report.document_page import as_page
         from whystall.report.live_page import live_document
@@ -44,7 +44,7 @@ class LivePage:
                 open_browser(self._server.address)
 
     def stay(self) -> None:
-        """Goes on to serve what the job left, until it is interrupted."""
+        """Goes on to serve the job's last state, until it is interrupted."""
         self._console.note("whystall: the page stays until Ctrl+C")
         try:
             # Looking again now and then: a signal that another thread took is handled when this one wakes.

@@ -50,7 +50,7 @@ class Memory:
         output.add_output(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints what the memory holds, writes it where ``-o`` says; 0."""
+        """Prints the memory's content, writes it to ``-o``; 0."""
         output.targets(options)
         limits = inputs.limits(options)
         of_device = None if options.device_memory is None else inputs.n_bytes(options.device_memory, "--device-memory")
@@ -76,7 +76,7 @@ class Memory:
 
 
 def _sorted(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """The snapshots, those in folders among them, and what else was named."""
+    """The snapshots, those in folders among them, and the other names."""
     snapshots: list[Path] = []
     others: list[str] = []
     for name in paths:

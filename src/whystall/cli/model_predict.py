@@ -1,4 +1,4 @@
-"""``whystall model --predict``: what a step would need, without running it and without its device."""
+"""``whystall model --predict``: a step's needs, without running it and without its device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARALLEL = {
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declares what ``--predict`` takes."""
+    """Declares the options of ``--predict``."""
     group = parser.add_argument_group("without running it")
     group.add_argument(
         "--predict",
@@ -111,7 +111,7 @@ def _add_questions(group: _ArgumentGroup) -> None:
 
 
 def is_asked_for(options: Namespace) -> bool:
-    """Whether a prediction is wanted. Raises ``UsageError`` for its options alone, and for what it does not take."""
+    """Whether a prediction is wanted. Raises ``UsageError`` for its options alone, and for incompatible ones."""
     own: tuple[str, ...] = (
         "devices",
         "optimizer",
@@ -141,7 +141,7 @@ def is_asked_for(options: Namespace) -> bool:
 def run(
     options: Namespace, console: Console, *, batch: int | Literal["max"] | None, input_shape: tuple[int, ...] | None
 ) -> int:
-    """Prints the prediction, and writes it where ``-o`` and ``--html`` say; 0."""
+    """Prints the prediction, and writes it to ``-o`` and ``--html``; 0."""
     from whystall.model.prediction.predict import predict
     from whystall.model.prediction.simulator import Simulator
 

@@ -47,7 +47,7 @@ def to_share(report: Report, options: Namespace) -> Report:
 
 
 def format_of(path: Path) -> str:
-    """The format that the extension of ``path`` asks for. Raises ``UsageError`` where it asks for none."""
+    """The format of ``path``'s extension. Raises ``UsageError`` for an unknown one."""
     from whystall.report import registry
 
     format_ = registry.format_of(path.name)
@@ -78,7 +78,7 @@ def targets(options: Namespace) -> list[Path]:
 def print_and_write(
     options: Namespace, console: Console, document: Callable[[int], Document], json: Callable[[], str]
 ) -> None:
-    """Prints a result as text, or with ``--json`` as that, and writes it where ``-o`` says.
+    """Prints a result as text, or with ``--json`` as that, and writes it to ``-o``.
 
     ``document`` makes it for lines of a width.
     """
@@ -131,7 +131,7 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], object], *, force: bool) -> None:
-    """Writes to ``path`` what ``fill`` writes to the stream it is given; all of it or nothing.
+    """Writes to ``path`` the output of ``fill``; all of it or nothing.
 
     Raises ``UsageError`` where something is at ``path``, and with ``force`` where that is no regular file.
     """

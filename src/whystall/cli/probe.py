@@ -1,4 +1,4 @@
-"""``whystall probe``: what this machine, or a loader on it, can do, measured."""
+"""``whystall probe``: measures this machine, or a loader on it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Probe:
         probe_data.add_arguments(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints what was measured, keeps it, writes it where ``-o`` says; 0."""
+        """Prints the measurements, keeps them, writes them to ``-o``; 0."""
         if options.what != "data" and options.target is not None:
             raise UsageError(f"probe {options.what} takes no {options.target!r}: that is for probe data")
         if options.what == "comm":

@@ -25,7 +25,7 @@ SECONDS = "0.05"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declares what only ``probe comm`` takes."""
+    """Declares the options of ``probe comm`` alone."""
     group = parser.add_argument_group("of comm")
     group.add_argument(
         "--ranks", type=int, metavar="N", help="processes (default: one for each of several GPUs, else 2)"

@@ -1,4 +1,4 @@
-"""``whystall probe data``: what a loader supplies, with how many workers, and what bounds it."""
+"""``whystall probe data``: a loader's supply, by number of workers, and its bound."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declares what only ``probe data`` takes."""
+    """Declares the options of ``probe data`` alone."""
     group = parser.add_argument_group("of data")
     group.add_argument(
         "target",
@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, console: Console, seconds: float) -> int:
-    """Prints what the loader supplies; 0."""
+    """Prints the loader's supply; 0."""
     output.targets(options)
     if options.target is None:
         raise UsageError("probe data wants a loader: package.module:name or file.py:name")

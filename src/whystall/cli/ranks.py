@@ -1,4 +1,4 @@
-"""``whystall ranks``: what slow ranks, stages and links cost a job, from logs or the collectives of traces alone."""
+"""``whystall ranks``: the cost of slow ranks, stages and links, from logs or the collectives of traces alone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Ranks:
 
 
 def group_sizes(texts: Sequence[str]) -> dict[str | None, int]:
-    """Ranks of groups by kind of collective, under ``None`` of every other kind. Raises ``UsageError``."""
+    """Ranks of groups by kind of collective, with ``None`` for every other kind. Raises ``UsageError``."""
     from whystall.vocabulary.collectives import conventions
 
     found: dict[str | None, int] = {}

@@ -1,6 +1,6 @@
 """Every verb, in the order in which ``whystall --help`` lists them.
 
-A table of words, so that the help is printed without one verb's module; the one that is asked for is imported then.
+A table of words, so that the help is printed without one verb's module; only the requested one is imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rendering for a stream: what the terminal can show goes into the renderer's options."""
+"""Rendering for a stream: the terminal's abilities go into the renderer's options."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Roles:
         output.add_output(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints the ledger over roles, writes it where ``-o`` says; 0."""
+        """Prints the ledger over roles, writes it to ``-o``; 0."""
         output.targets(options)
         sources = [source_of(text) for text in options.sources]
         if len({source.role is None for source in sources}) > 1:

@@ -1,4 +1,4 @@
-"""``whystall run``: watches a job without a change of its code, then says where its time went."""
+"""``whystall run``: watches a job without a change of its code, then shows where its time went."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _folder(launch: Launch, options: Namespace) -> Path:
 
 
 def _schedule(options: Namespace) -> Schedule:
-    """When to record, as asked for."""
+    """The schedule of the options."""
     import msgspec
 
     from whystall.capture.config import ALWAYS, Schedule
@@ -203,7 +203,7 @@ class _SoFarOf:
 
     @contextlib.contextmanager
     def __call__(self, end: Callable[[], None]) -> Iterator[None]:
-        """Says it, and ends the job after the verdict where that is asked for."""
+        """Prints it, and ends the job after the verdict if requested."""
         with contextlib.ExitStack() as running:
             if not self._console.quiet:
                 running.enter_context(self._steps())
@@ -256,13 +256,13 @@ def _claim(folder: Path, options: Namespace, marker: bytes) -> None:
     """Makes the folder; one that holds a run already is kept unless ``--force`` was given."""
     from whystall.run_folder.claim import claim, started_s
 
-    # Workers of one launch write into one folder: what is older than their launcher is of another run.
+    # Workers of one launch write into one folder: files older than their launcher are of another run.
     since_s = started_s(os.getppid()) if _world_size() > 1 else None
     claim(folder, force=options.force, since_s=since_s, marker=marker)
 
 
 def _reports_here() -> bool:
-    """Whether this launcher makes the report: of several under one torchrun, that of rank 0."""
+    """Whether this launcher makes the report: among several under one torchrun, that of rank 0."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -333,7 +333,7 @@ def _report(
 
 
 def _experimented(folder: Path, report: Report, launch: Launch, code: int, console: Console) -> bool:
-    """Whether further runs of the command were made and what they show was written to the run folder."""
+    """Whether further runs of the command were made and their results were written to the run folder."""
     import msgspec
 
     from whystall.run_folder.layout import EXPERIMENTS_JSON
@@ -355,7 +355,7 @@ def _experimented(folder: Path, report: Report, launch: Launch, code: int, conso
 
 
 def _world_size() -> int:
-    """How many workers the launcher says there are; 1 where it does not say."""
+    """The launcher's number of workers; 1 where it is unknown."""
     said = os.environ.get("WORLD_SIZE", "")
     return int(said) if said.isdecimal() else 1
 

@@ -1,6 +1,6 @@
 """Defaults for options from ``[tool.whystall]`` of ./pyproject.toml or from ``--config FILE``.
 
-The project file says neither what is written or sent where, nor lifts a bound: the folder may be anybody's.
+The project file cannot set outputs or addresses, nor lift a bound: the folder may be untrusted.
 
 A key is an option's long name without the dashes. Keys on top hold for every verb that has the option; a table
 named like a verb holds for that verb alone and wins::
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PROJECT_FILE = "pyproject.toml"
-# In the folder one happens to stand in, the project file is anybody's: what is written, where numbers go, and what is
-# bounded is said on the command line, or in a file that `--config` names.
+# The project file of the current folder may be untrusted: outputs, addresses, and bounds are set on the command line,
+# or in a file that `--config` names.
 NEVER_OF_THE_FOLDER = frozenset({"output", "html", "metrics", "save", "baselines", "ray-address", "no-limits"})
 NEVER_CONFIGURED = frozenset({"help", "config", "force"})  # a file must not overwrite, nor point at another
 PATHS = frozenset({"kernel-classes"})  # relative to the file that names them
@@ -59,7 +59,7 @@ def defaults_for(
 
 
 def _read(path: Path) -> dict[str, object]:
-    """The settings in ``path``: all of it, or ``[tool.whystall]`` of a pyproject.toml."""
+    """The settings in ``path``: the whole file, or ``[tool.whystall]`` of a pyproject.toml."""
     import tomllib
 
     try:

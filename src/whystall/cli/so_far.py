@@ -46,7 +46,7 @@ class _Report(msgspec.Struct):
 class SoFar:
     """A thread of the launcher that has a process of low priority analyse the run folder.
 
-    ``say`` is given one sentence. With ``sure`` it asks again until the verdict is one to act on, and then calls that.
+    ``say`` receives one sentence. With ``sure`` it repeats until the verdict is certain enough, and then calls that.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SoFar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The job has ended: what has not been said by now the report will say."""
+        """The job has ended: the report holds the rest."""
         self._stop.set()
         process = self._process
         if process is not None and process.poll() is None:
@@ -99,7 +99,7 @@ class SoFar:
             wait_s = _AGAIN_AFTER_S  # there are more samples then
 
     def _verdict(self) -> _Verdict | None:
-        """The verdict on what has been recorded; ``None`` where it cannot be had, or is not wanted any more."""
+        """The verdict on the recording so far; ``None`` where there is none, or it is not wanted any more."""
         words = [sys.executable, "-m", "whystall", "analyze", str(self._folder), "--json", "--no-cache"]
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}
         with contextlib.suppress(OSError, NotJsonError):

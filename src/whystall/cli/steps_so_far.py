@@ -23,7 +23,7 @@ _LINES_IN_A_LOG: Final = 3
 
 
 class StepsSoFar:
-    """A thread of the launcher that says now and then where the job is."""
+    """A thread of the launcher that prints the job's progress occasionally."""
 
     def __init__(self, folder: Path, say: Callable[[str], None], waits: Iterable[float]) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class StepsSoFar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The job has ended: the report says the rest."""
+        """The job has ended: the report holds the rest."""
         self._stop.set()
         self._thread.join(timeout=5.0)
 

@@ -48,13 +48,13 @@ class Threshold:
         return change > self.number if self.above else change < self.number
 
     def change_of_step(self, base_step_ns: int | None) -> float | None:
-        """The share by which a step must become longer or shorter; ``None`` of any other condition."""
+        """The share by which a step must become longer or shorter; ``None`` for any other condition."""
         if self.what != _STEP or not base_step_ns or self.number * (1 if self.above else -1) <= 0:
             return None
         return abs(self.number) / (100 if self.percent else base_step_ns)
 
     def is_open(self, comparison: Comparison) -> str | None:
-        """Why nothing can be said of it; ``None`` where something can."""
+        """Why the condition is undecided; ``None`` where it is decided."""
         if self.what == NEW_CAUSE:
             return None
         if self.what in COUNTS:

@@ -49,7 +49,7 @@ class Tune:
         launching.add_command(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints what was tried and what to set; 0."""
+        """Prints the trials and the settings; 0."""
         from whystall.report.document import as_text
         from whystall.report.document_page import as_page
         from whystall.run_folder.layout import TUNE_HTML, folder_for

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def users_own_errors(target: str, console: Console) -> Iterator[None]:
-    """Says that it was what the user named that failed; ``-v`` shows where."""
+    """Reports that the user's own target failed; ``-v`` shows where."""
     try:
         yield
     except WhystallError:

@@ -59,7 +59,7 @@ class Verify:
         parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="what to run, with --toggle")
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints what was proven; 1 when the losses differ by more than asked for, else 0."""
+        """Prints the proof; 1 when the losses differ by more than the tolerance, else 0."""
         from whystall._inputs import known_rules
         from whystall.verify.proof import prove
 

@@ -1,4 +1,4 @@
-"""``whystall watch``: what a job that `whystall run` started is doing, while it runs."""
+"""``whystall watch``: the state of a job that `whystall run` started, while it runs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from whystall.trace.following import Followed
     from whystall.vocabulary.metrics import Point
 
-# The latest steps within this time are the pace, compared with the first ones within the same time: some of the first
-# alone may have met the machine in a good moment.
+# The latest steps within this time are the pace, compared with the first ones within the same time: a few of the first
+# steps may by chance be fast.
 _LATELY_S: Final = 5.0
 _FEWEST_FIRST: Final = 64
 _AGAIN_S: Final = 15.0
@@ -78,7 +78,7 @@ class Watch:
         )
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Says what changes, until the job ends; 0."""
+        """Prints changes, until the job ends; 0."""
         if not options.every >= 1:
             raise UsageError(f"--every must be at least 1, not {options.every:g}")
         if options.page and options.once:
@@ -137,7 +137,7 @@ def _listener(metrics: str | None, console: Console) -> tuple[Callable[[Watched]
 
 
 class Watched:
-    """A run folder as it was at the last look, and what was said of it."""
+    """A run folder as it was at the last look, and the reports on it."""
 
     def __init__(self, folder: Path, console: Console, *, windows: bool, once: bool = False) -> None:
         self._folder = folder
@@ -157,7 +157,7 @@ class Watched:
         self._changes: deque[str] = deque(maxlen=_MOST_CHANGES)
 
     def look(self) -> bool:
-        """Reads what was added, says what changed; whether the job has ended."""
+        """Reads new lines, prints changes; returns whether the job has ended."""
         from whystall.run_folder.alive import has_ended
         from whystall.run_folder.layout import rank_files
 
@@ -219,7 +219,7 @@ class Watched:
                 self._say_longer(rank, pace, ended=ended)
 
     def _say_longer(self, rank: int, pace: Pace, *, ended: bool) -> None:
-        """Says that a rank's steps take longer, of whom or of what, and asks for a window to see why."""
+        """Prints that a rank's steps take longer, and where, and requests a window to find the reason."""
         from whystall.report.format import duration
         from whystall.run_folder.layout import CAPTURE_NOW
 
@@ -281,7 +281,7 @@ class Watched:
             self._say_change(f"so far: {said}")
 
     def _say_change(self, text: str) -> None:
-        """Says what stays true, which the page keeps; the pace of the moment is none of it."""
+        """Prints a lasting change, which the page keeps; a momentary pace is not one."""
         self._console.result(text)
         self._changes.append(f"{time.strftime('%H:%M:%S')} {text}")
 
@@ -318,7 +318,7 @@ class Watched:
 
 
 def _write_metrics(path: Path, watched: Watched) -> None:
-    """Writes the file of metrics, whole or not at all, and over nothing but an earlier one.
+    """Writes the file of metrics atomically, and replaces only an earlier one.
 
     Raises `UsageError` where it cannot be written.
     """

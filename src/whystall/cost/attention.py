@@ -218,7 +218,7 @@ def flash_scores(
     longest_k: Argument,
     causal: Argument,
 ) -> Scores:
-    """The scores of packed sequences, or of a batch where no offsets are given; masks are bound to the bottom right."""
+    """The scores of packed sequences, or of a batch without offsets; masks are bound to the bottom right."""
     if offsets_q is None or offsets_k is None:
         return heads_third(query, key, value, causal=bool(causal), bottom_right=True)
     return packed(
@@ -299,7 +299,7 @@ def flex_backward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *_: Arg
 
 
 def flex_forward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *_: Argument, **__: Argument) -> Work:
-    """``flex_attention``: dense, since what its mask function leaves out cannot be seen."""
+    """``flex_attention``: dense, since the effect of its mask function cannot be seen."""
     return forward_work(heads_first(query, key, value), out_first(query, value))
 
 

@@ -90,7 +90,7 @@ def library_varlen_backward(
 
 
 def library3_forward(query: TensorSpec, key: TensorSpec, value: TensorSpec, *_: Argument, **named: Argument) -> Work:
-    """``flash_attn_3::fwd``: packed where ``cu_seqlens_q`` is given; ``is_causal`` comes by name."""
+    """``flash_attn_3::fwd``: packed with ``cu_seqlens_q``; ``is_causal`` comes by name."""
     causal = named.get("is_causal", False)
     offsets_q, offsets_k = named.get("cu_seqlens_q"), named.get("cu_seqlens_k")
     if not isinstance(offsets_q, TensorSpec) or not isinstance(offsets_k, TensorSpec):

@@ -1,4 +1,4 @@
-"""Kernels that a compiler made: which operators their names say they came from, and what they move.
+"""Kernels that a compiler made: the operators in their names, and their bytes.
 
 Inductor calls a kernel ``triton_<category>_fused_<operators>_<number>`` (``cpp_fused_...`` on a CPU), the operators
 without overload, each once, in alphabetical order (``torch/_inductor/utils.py``, ``get_fused_kernel_name``). Names of
@@ -32,7 +32,7 @@ _NAME: Final = re.compile(
 _MATRIX_PRODUCTS: Final = ("mm", "addmm", "bmm", "baddbmm")
 _MOST_FACTORS: Final = 16
 _LONGEST: Final = 500  # characters: splitting looks at every pair of underscores
-# Operators that read a part of a tensor: the size of their arguments says nothing of what they move.
+# Operators that read a part of a tensor: the size of their arguments does not show their bytes.
 _INDEXING: Final = re.compile(
     r"embedding|index|gather|scatter|slice|select|take|narrow|split|unbind|as_strided|sort|cat$"
 )
@@ -68,7 +68,7 @@ def fused_name(kernel: str, known: frozenset[str]) -> FusedName | None:
 
 
 def _split(text: str, known: Collection[str]) -> list[str]:
-    """The parts of ``text``: with as few unknown characters as can be, then as few parts as can be."""
+    """The parts of ``text``: with the fewest unknown characters, then the fewest parts."""
     best: list[tuple[int, int, list[str]] | None] = [None] * (len(text) + 2)
     best[0] = (0, 0, [])
     for start in range(len(text)):
@@ -128,8 +128,8 @@ def fused_cost(
 def _product_flops(given: Sequence[TensorSpec]) -> int | None:
     """The FLOPs of the only product that these tensors can be factors and result of; ``None`` for none or several.
 
-    Tensors of an epilogue have the result's shape or broadcast to it, so that they allow no other product, but for
-    square ones, which allow the same number again.
+    Tensors of an epilogue have the result's shape or broadcast to it, so that they allow no other product. Square ones
+    allow the same number again.
 
     >>> _product_flops([TensorSpec((8, 16)), TensorSpec((16, 4)), TensorSpec((4,)), TensorSpec((8, 4))])
     1024

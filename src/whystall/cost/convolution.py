@@ -139,7 +139,7 @@ def slow_forward(
     dilation: Sizes = (1,),
     *_: Argument,
 ) -> Work:
-    """``_slow_conv2d_forward`` and its kin: the kernel's size third. Depthwise ones see it in the weight."""
+    """``_slow_conv2d_forward`` and its kin: the kernel's size third. A depthwise one shows in the weight."""
     return forward(data, weight, bias, stride, padding, dilation)
 
 
@@ -167,7 +167,7 @@ def backward(
     output_mask: Sequence[bool],
     *_: Argument,
 ) -> Work:
-    """``convolution_backward``: each gradient that is asked for costs what the forward pass cost, in groups too."""
+    """``convolution_backward``: each requested gradient costs the same as the forward pass, in groups too."""
     rank = len(weight.shape) - 2
     side = data if transposed else gradient
     one = 2 * prod(side.shape[: -rank - 1]) * prod(side.shape[-rank:]) * weight.numel
@@ -185,7 +185,7 @@ def backward(
 
 
 def cudnn_backward(data: TensorSpec, gradient: TensorSpec, weight: TensorSpec, *rest: Argument) -> Work | None:
-    """``cudnn_convolution_backward`` of PyTorch up to 1.10: its mask comes last, and without it nothing can be said."""
+    """``cudnn_convolution_backward`` of PyTorch up to 1.10: its mask comes last, and without it the cost is unknown."""
     mask = rest[-1] if rest else None
     if not isinstance(mask, (list, tuple)) or len(mask) < 2 or not all(isinstance(one, bool) for one in mask):
         return None  # the two operators that it calls are counted instead
@@ -195,7 +195,7 @@ def cudnn_backward(data: TensorSpec, gradient: TensorSpec, weight: TensorSpec, *
 
 
 def backward_input(size: Sizes | None, gradient: TensorSpec, weight: TensorSpec, *_: Argument) -> Work:
-    """``cudnn_convolution_backward_input`` and its kin: the gradient of what went in, whose ``size`` comes first."""
+    """``cudnn_convolution_backward_input`` and its kin: the gradient of the input, whose ``size`` comes first."""
     outputs = None if size is None else (TensorSpec(tuple(size), gradient.dtype),)
     return Work(_gradient_flops(gradient, weight), 0, "convolution", outputs)
 
@@ -210,7 +210,7 @@ def backward_weight(size: Sizes | None, gradient: TensorSpec, data: TensorSpec, 
 
 
 def transpose_backward_weight(size: Sizes | None, _gradient: TensorSpec, data: TensorSpec, *_: Argument) -> Work | None:
-    """``cudnn_convolution_transpose_backward_weight``: the positions are those of what went in."""
+    """``cudnn_convolution_transpose_backward_weight``: the positions are those of the input."""
     return backward_weight(size, data, data)
 
 

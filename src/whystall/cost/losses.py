@@ -64,7 +64,7 @@ def ctc_backward(
     target_lengths: Lengths,
     *_: Argument,
 ) -> Work:
-    """``_ctc_loss_backward``: the lattice from its end, what both say of a label, and 6 for each probability."""
+    """``_ctc_loss_backward``: the lattice from its end, both directions' sum for a label, 6 for each probability."""
     cells = _cells(probabilities, targets, data_lengths, target_lengths)
     ops = (ALPHA_OPS + COLLECT_OPS) * cells + LOGIT_OPS * probabilities.numel
     return Work(0, ops, "reduction", (probabilities,))

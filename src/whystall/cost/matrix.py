@@ -63,7 +63,7 @@ def linear(data: TensorSpec, weight: TensorSpec, bias: TensorSpec | None = None,
 
 
 def linear_backward(data: TensorSpec, gradient: TensorSpec, weight: TensorSpec, output_mask: Sequence[bool]) -> Work:
-    """``linear_backward``: one product for each of the two gradients that are asked for."""
+    """``linear_backward``: one product for each of the two requested gradients."""
     one = 2 * gradient.numel * data.shape[-1]
     wants_data, wants_weight, wants_bias = output_mask
     outputs = [spec for spec, wanted in ((data, wants_data), (weight, wants_weight)) if wanted]

@@ -299,7 +299,7 @@ def embedding_backward(gradient: TensorSpec, indices: TensorSpec, rows: int, *_:
 
 
 def gather(source: TensorSpec, _dim: Argument, index: TensorSpec, *_: Argument, **__: Argument) -> Work:
-    """``gather``, ``index_select``, ``take_along_dim``: reads what it writes."""
+    """``gather``, ``index_select``, ``take_along_dim``: reads the elements that it writes."""
     shape = index.shape
     if len(index.shape) == 1 and len(source.shape) > 1 and isinstance(_dim, int):  # index_select
         place = _dim % len(source.shape)

@@ -77,7 +77,7 @@ def parse(
             for place, shape in enumerate(shapes)
         ]
     except (ValueError, RecursionError):
-        return None  # what stands there are no dimensions
+        return None  # the values there are no dimensions
 
 
 def _list(text: str | None) -> list[Any] | None:

@@ -52,7 +52,7 @@ def cudnn_layers(data: TensorSpec, weights: Sequence[TensorSpec], *rest: Argumen
 
 
 def cudnn_layers_backward(data: TensorSpec, weights: Sequence[TensorSpec], *rest: Argument) -> Work:
-    """``_cudnn_rnn_backward``: the last argument says whether weights get gradients."""
+    """``_cudnn_rnn_backward``: the last argument decides whether weights get gradients."""
     mask = rest[-1]
     return _layer_backward(data, weights, bool(mask[-1]) if isinstance(mask, (list, tuple)) else True)
 
@@ -66,7 +66,7 @@ GRU_OPS = 10  # two gates of an addition and a sigmoid, a product, sum and tanh,
 def fused_lstm_cell(
     gates: TensorSpec, _hidden: TensorSpec, state: TensorSpec, bias: TensorSpec | None = None, *_: Argument
 ) -> Work:
-    """``_thnn_fused_lstm_cell``: what stands around the products of an LSTM; each of two biases is 4 more a unit."""
+    """``_thnn_fused_lstm_cell``: an LSTM's work around its products; each of two biases is 4 more a unit."""
     ops = (LSTM_OPS + 8 * (bias is not None)) * state.numel
     return Work(0, ops, "recurrent", (state, state, gates))
 

@@ -126,7 +126,7 @@ def base_name(operator: str) -> tuple[str, str]:
 
 
 def kind_of(operator: str) -> Kind | None:
-    """The kind of ``operator`` as far as its name says it; ``None`` where whystall knows no formula for it.
+    """The kind of ``operator``, from its name; ``None`` where whystall knows no formula for it.
 
     "other" stands for an operator with a formula of its own; "composite" for one that torch takes apart.
     """
@@ -190,7 +190,7 @@ def cost_of(
             raise
         said = str(error) if isinstance(error, _NoAmountError) else f"raised {type(error).__name__}: {error}"
         _keep(operator, said)
-        return None  # a recorded call may lack arguments, or hold what fits no formula
+        return None  # a recorded call may lack arguments, or hold ones that fit no formula
     if cost is not None and _is_possible(cost):
         return cost
     _keep(
@@ -201,7 +201,7 @@ def cost_of(
 
 
 def _keep(operator: str, said: str) -> None:
-    """Keeps what a user's formula ``said`` instead of a cost."""
+    """Keeps the error of a user's formula."""
     name = _users_name(operator)
     if name in _USERS:
         _USERS[name] = f"its formula {said}"

@@ -31,11 +31,11 @@ class Cost:
     """The work of one call. One multiply-accumulate is two FLOPs.
 
     ``model_flops`` are those of matrix products, convolutions, recurrences and attention with every position of the
-    score matrix; ``model_flops_causal`` leave out the half that a causal kernel masks. ``executed_flops`` add what a
-    kernel computes again (a fused attention's backward pass recomputes its scores). ``elementwise_ops`` is all the
+    score matrix; ``model_flops_causal`` leave out the half that a causal kernel masks. ``executed_flops`` add
+    recomputation in a kernel (a fused attention's backward pass recomputes its scores). ``elementwise_ops`` is all the
     other arithmetic. ``weight_flops`` is the part of ``model_flops`` spent on a weight's gradient where one call
     computes several gradients. A byte count is ``None`` where the tensors are not known. ``outputs`` are the tensors
-    that the call writes, as far as its formula says.
+    that the call writes, as far as its formula has them.
     """
 
     model_flops: int = 0

@@ -16,7 +16,7 @@ Specs = tuple[TensorSpec, ...]
 def results(operator: str, arguments: Sequence[Argument]) -> Specs | None:
     """The tensors that a call returns; ``None`` where they do not follow from its arguments.
 
-    Strides are given where the call decides them. Elementwise operators keep the order of their first large input.
+    Strides are set where the call decides them. Elementwise operators keep the order of their first large input.
 
     >>> results("aten::mm", [TensorSpec((8, 16)), TensorSpec((16, 4))])
     (TensorSpec(shape=(8, 4), dtype='float32', strides=None, values=None),)
@@ -58,7 +58,7 @@ def writes_first(operator: str) -> bool:
     return operator.startswith("aten::") and operator.endswith("_") and not operator.endswith("__")
 
 
-# Formulas of these kinds know how many bytes are written, and not always in which shape.
+# Formulas of these kinds know the number of bytes written, and not always the shape.
 _APPROXIMATE: Final = ("memory", "reduction", "view", "composite", "communication", "optimizer", "other")
 _EXACT: Final = frozenset(
     {"_embedding_bag", "_log_softmax", "_softmax", "_to_copy", "embedding", "embedding_dense_backward", "gather"}

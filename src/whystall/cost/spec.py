@@ -34,7 +34,7 @@ BITS = {
     "quint8": 8,
     "qint32": 32,
 }
-"""Bits of one element in memory, by dtype; sub-byte dtypes that torch packs are counted as they lie."""
+"""Bits of one element in memory, by dtype; sub-byte dtypes that torch packs are counted as stored."""
 
 
 @dataclass(frozen=True, slots=True)

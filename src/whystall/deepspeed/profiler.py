@@ -62,7 +62,7 @@ class FlopsProfiler:
             self._meter.detach()
 
     def reset_profile(self) -> None:
-        """Sets the attributes of every module to zero, those of its parameters to what they are."""
+        """Sets the counts of every module to zero, and its numbers of parameters to the current ones."""
         for module in self.model.modules():
             dense, experts, all_experts = _parameters(module)
             values = (0, 0, dense, experts, all_experts, 0, 0)
@@ -102,7 +102,7 @@ class FlopsProfiler:
         return params_to_string(total) if as_string else total
 
     def is_expert_tensor_parallelism_enabled(self) -> bool:
-        """Whether a mixture-of-experts layer of DeepSpeed says so."""
+        """Whether a mixture-of-experts layer of DeepSpeed enables it."""
         for module in self.model.modules():
             if hasattr(module, "enable_expert_tensor_parallelism"):
                 return bool(module.enable_expert_tensor_parallelism)
@@ -142,7 +142,7 @@ class FlopsProfiler:
         _write(text.aggregated(self.model, module_depth, top_modules) + "\n", None)
 
     def _publish(self) -> None:
-        """Writes what was read onto the modules."""
+        """Writes the readings onto the modules."""
         if self._meter is None:
             return
         owners = _owners(self.model, self._ignored)
@@ -174,7 +174,7 @@ def get_model_profile(
     """Operations, multiply-accumulates and parameters of one forward pass (or ``generate``) in evaluation mode.
 
     ``input_shape`` makes the only positional argument: of the parameters' dtype, or token ids for a model that begins
-    with an embedding. Afterwards the model is in the modes in which it was.
+    with an embedding. Afterwards the model's modules are in their former modes.
 
     >>> import torch
     >>> get_model_profile(torch.nn.Linear(8, 8), (2, 8), print_profile=False, as_string=False)
@@ -249,7 +249,7 @@ def profile_at_step(
 
 
 def _owners(model: Any, ignored: tuple[type, ...]) -> dict[int, Any]:
-    """For each module the one that its work counts for: itself, or the first above it that is not ignored."""
+    """For each module the one that gets its work: itself, or the nearest ancestor that is not ignored."""
     owners = {id(model): model}
 
     def walk(module: Any) -> None:

@@ -7,7 +7,7 @@ MAGNITUDES = {"T": 1e12, "G": 1e9, "M": 1e6, "K": 1e3, "": 1.0, "m": 1e-3, "u": 
 
 
 def number_to_string(num: float, units: str | None = None, precision: int = DEFAULT_PRECISION) -> str:
-    """A number with its prefix, and a blank in between also where there is none.
+    """A number, a blank and its prefix; the blank stays without a prefix.
 
     >>> number_to_string(64), number_to_string(12800), number_to_string(0.0021)
     ('64 ', '12.8 K', '2.1 m')

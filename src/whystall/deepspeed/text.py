@@ -47,12 +47,12 @@ TITLES = {
 
 
 def get_module_flops(module: Any) -> int:
-    """All operations of the forward passes of a module and of what it contains."""
+    """All operations of the forward passes of a module and its submodules."""
     return sum(one.__flops__ for one in module.modules())
 
 
 def get_module_macs(module: Any) -> int:
-    """All multiply-accumulates of a module and of what it contains."""
+    """All multiply-accumulates of a module and its submodules."""
     return sum(one.__macs__ for one in module.modules())
 
 
@@ -67,7 +67,7 @@ def line(name: str, value: object) -> str:
 
 
 def summary(model: Any, facts: EngineFacts, step: int, recompute_fwd_factor: float) -> str:
-    """The first part: what the model and the job are in all."""
+    """The first part: totals of the model and the job."""
     flops, macs = get_module_flops(model), get_module_macs(model)
     latency = facts.forward_s if facts.forward_s is not None else get_module_duration(model)
     lines = [TITLES["summary"], f"Profile Summary at step {step}:", NOTATIONS]

@@ -1,7 +1,7 @@
 """Limits of a gain that are known without the replay: work that a remedy leaves on a device still takes its time.
 
-A gain that leaves the device's work as it is is at most window / busy of the same window, one of communication at most
-window / compute. A candidate that claims more is an error of ours: it is reported as a failure and left out.
+A speed-up that keeps the device's work is at most window / busy of the same window, one of communication at most window
+/ compute. A candidate that claims more is an error of ours: it is reported as a failure and left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from whystall.diagnosis.candidate import Replayed, Sampled, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.gains import MOST_SAVED, scaled, speedup
 
-# Families of causes whose removal leaves a device's work as it is.
+# Families of causes whose removal keeps a device's work.
 _OF_HOST: Final = ("host.", "input.", "episodic.")
 # Many recordings have times in whole microseconds: this is their error in a window of some hundred events.
 _ROUNDED: Final = 0.005

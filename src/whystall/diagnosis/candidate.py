@@ -118,7 +118,7 @@ class Valued(Candidate):
         return case.noise
 
     def span_ns(self, case: Case) -> int:
-        """The length of that, as it was recorded or measured."""
+        """The length of that, recorded or measured."""
         raise NotImplementedError
 
     def explained(self, case: Case) -> float:
@@ -210,7 +210,7 @@ class Replayed(Valued):
     def united(self, case: Case, others: list[Replayed]) -> Replayed:
         """Ranks wait for each other: the cause is removed on all of them at once, or on those that delay the others.
 
-        The general ones (``tier``) get their cost from symptoms, which ranks have of each other.
+        The cost of general causes (``tier``) comes from symptoms, which ranks have of each other.
         """
         every = self._removed_on(case, others)
         guilty = [one for one in others if one.attributed_ns >= _GUILTY * self.attributed_ns]

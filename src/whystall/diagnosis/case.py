@@ -170,7 +170,7 @@ class Case:
         return max(longest_ns(self._host_lanes, durations), longest_ns(self._device_lanes, durations))
 
     def left_on_devices_ns(self, change: Change | None) -> int:
-        """The time in the replayed window in which the busiest device does work that a change leaves as it is.
+        """The time in the replayed window in which the busiest device does work that a change keeps.
 
         Communication counts where the rank is alone, and where none of the device's compute becomes shorter: between
         ranks it lasts until the others come, and behind less work it hides other work.
@@ -187,7 +187,7 @@ class Case:
 
     @cached_property
     def device_rows(self) -> list[tuple[RankCase, NDArray[np.intp]]]:
-        """Per device the rank whose it is, and its nodes by start."""
+        """Per device its rank, and its nodes by start."""
         out = []
         for rank in self.ranks:
             rows = self.rows(rank, NodeKind.DEVICE)
@@ -209,7 +209,7 @@ class Case:
 
     @cached_property
     def recorded_ns(self) -> int:
-        """The length of the replayed window as it was recorded."""
+        """The recorded length of the replayed window."""
         return length_ns(self.graph, self.base) if self.graph is not None else 0
 
     @cached_property

@@ -59,7 +59,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         return self.settings.get(kind, self.settings.get("any", []))
 
     def threshold(self, name: str) -> float:
-        """The value of a threshold. Raises `KeyError` where the entry has none of that name."""
+        """The value of a threshold. Raises `KeyError` if the entry has no such threshold."""
         return self.thresholds[name].value
 
 

@@ -24,7 +24,7 @@ _LONGEST_NS: Final = 2 * _ONE_NS
 # Largest cost of recording a call of an operator. In thirty jobs' recordings on two cores most with a thousand calls a
 # step became longer by 0.6 to 5 us for each; those with few by more, for which there were other reasons as well.
 _ONE_ON_CPU_NS: Final = 5_000
-# Steps this many times as long are of another kind.
+# A step this many times as long is of another kind.
 _OTHER_STEPS: Final = 2.5
 _WAITS: Final = (HostState.SYNC, HostState.INPUT, HostState.COMMUNICATION)
 _LEAST_LEFT: Final = 0.2

@@ -15,8 +15,8 @@ from whystall.analysis.results import Device
 class Summarised:
     """Their number, their devices, and their view of the collectives of ranks with traces.
 
-    ``attended`` has, by rank, the starts (ns on its own clock) of its collectives to which all ranks of the group came,
-    none of the summarised ones later than those with traces: the straggler is visible without them.
+    ``attended`` has, by rank, the starts (ns on its own clock) of its collectives in which all ranks of the group met
+    and no summarised one was last: the straggler is visible without them.
     """
 
     ranks: int = 0

@@ -91,13 +91,13 @@ class Teller:
             remedy=self._remedy(cause, candidate),
             verify=_verification(cause, self.case.facts.command),
             in_step=in_step(case, candidate),
-            instead=[self._instead(other, unrecorded) for other in instead],
+            instead=[self._instead(other) for other in instead],
         )
 
-    def _instead(self, one: Weighed, unrecorded: Unrecorded | None) -> Alternative:
+    def _instead(self, one: Weighed) -> Alternative:
         """Another repair of a finding's loss, with its own gain, lines and remedy."""
         cause, candidate = self.causes[one.candidate.cause], one.candidate
-        floor, _ = _as_unrecorded(self.case, one, one.floor, unrecorded)
+        floor, _ = _as_unrecorded(self.case, one, one.floor)
         return Alternative(
             id=cause.id,
             title=self._title(candidate),
@@ -325,7 +325,7 @@ def without_advice(finding: Finding) -> Finding:
 
 
 def _verification(cause: Cause, command: str | None) -> Verification:
-    """How to prove a remedy: the job's own command beside that of a copy of the script with the change in it.
+    """How to prove a remedy: the job's own command beside that of a changed copy of the script.
 
     A module that runs by ``-m`` cannot be copied like that: there an environment variable makes the difference.
     """

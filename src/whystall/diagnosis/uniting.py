@@ -70,7 +70,7 @@ def merged(weighed: Sequence[Weighed]) -> list[Weighed]:
 
 
 def _joined(one: Weighed, other: Weighed) -> Weighed:
-    # Samples go before a replay of the same; else the one that explains more.
+    # Samples precede a replay of the same; else the one that explains more comes first.
     alike = one.candidate.detail == other.candidate.detail or not (one.candidate.detail and other.candidate.detail)
     first, second = sorted(
         (one, other), key=lambda each: (alike and isinstance(each.candidate, Replayed), -each.expected)

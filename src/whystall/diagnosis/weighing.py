@@ -26,7 +26,7 @@ LEAST_EXPECTED_ON_CPU: Final = 0.07
 _EXPLAINS: Final = 0.7
 """A candidate that saves this share of a symptom's cost is its source."""
 _BY_ITSELF: Final = 1 / 3
-"""A general cause that keeps this share of its gain once the specific ones are gone is at work by itself."""
+"""A general cause that keeps this share of its gain without the specific ones has an effect of its own."""
 # Slow launches make others long, and waits of the host do (`holds_back`). Less general causes are seldom the root of
 # specific ones, and the most general one (exposed communication) is a bound that no remedy reaches.
 _ROOTS: Final = 2
@@ -171,7 +171,7 @@ def _by_experiment(case: Case, one: Weighed) -> Weighed:
         return one
     floor, expected, ceiling = saved_by(experiment)
     method = f"experiment: {experiment.change}"
-    if experiment.name == "input":  # it goes without making batches at all, which is more than any remedy does
+    if experiment.name == "input":  # it makes no batches at all, which is more than any remedy saves
         floor, expected, ceiling = min(one.floor, ceiling), min(one.expected, ceiling), min(one.ceiling, ceiling)
         method = f"{candidate.method}; an experiment sets the limit: {experiment.change}"
     seen = Evidence(what=f"speed-up in an experiment, {experiment.change}", value=experiment.speedup or 1.0, unit="x")

@@ -218,7 +218,7 @@ def _frames_around(rank: RankCase, annotations: NDArray[np.int64]) -> NDArray[np
 def _from_frames(
     case: Case, rank: RankCase, known: tuple[NDArray[np.int64], ...]
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """A name for each event, from the first of its ``known`` frames that lies in the user's or a library's code."""
+    """A name for each event, from the first of its ``known`` frames in the user's or a library's code."""
     frames = rank.trace.python_functions
     names = distinct(frames["name"])
     name = codes(frames["name"]).astype(np.int64)

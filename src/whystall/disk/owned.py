@@ -32,8 +32,8 @@ def is_own_file(path: Path) -> bool:
 def make_private(folder: Path, *, below: Path | None = None) -> None:
     """Makes a folder that this user alone reads and writes, or sees that an existing one is.
 
-    ``below`` is the folder of ours that it lies in, which is seen to first. Raises `PermissionError` where it is
-    another user's, or others may write to it.
+    ``below`` is our folder around it, which is checked first. Raises `PermissionError` where it is another user's, or
+    others may write to it.
     """
     if below is not None:
         make_private(below)

@@ -26,7 +26,7 @@ class NotRegularError(OSError):
 
 
 def kind_of(mode: int) -> str:
-    """The word for what stands at a path, by its mode."""
+    """The word for the kind of a path, by its mode."""
     return next((word for is_it, word in _KINDS if is_it(mode)), "a folder" if stat.S_ISDIR(mode) else "a file")
 
 
@@ -85,7 +85,7 @@ def text(path: Path, most_bytes: int | None = None) -> str:
 
 
 def lines(file: IO[bytes], longest: int) -> Iterator[bytes]:
-    """The lines of a file; a line of more than ``longest`` bytes is cut to ``longest`` and one more."""
+    """The lines of a file; a line longer than ``longest`` bytes is cut to one byte more."""
     while line := file.readline(longest + 1):
         yield line
         while len(line) > longest and not line.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""Puts a finished file in its place, whole or not at all. It replaces only files that the caller allows.
+"""Puts a finished file in its place atomically. It replaces only files that the caller allows.
 
 The content is first written beside its place under a name of its own. Then, by the permission:
 
@@ -26,7 +26,7 @@ from typing import IO, Final
 from whystall.disk.reading import kind_of, opened
 
 IsOurs = Callable[[bytes], bool]
-"""Whether a file is of ours, by its first bytes."""
+"""Whether a file is ours, by its first bytes."""
 
 HEAD_BYTES: Final = 256
 _STAGED: Final = ".whystall-"
@@ -43,7 +43,7 @@ class Over(Enum):
 
 
 class OccupiedError(OSError):
-    """Something stands at the place that may not be lost; ``strerror`` says what."""
+    """The place holds something that may not be lost; ``strerror`` names it."""
 
 
 def obstacle(path: Path, over: Over, is_ours: IsOurs | None = None) -> str | None:
@@ -66,7 +66,7 @@ def obstacle(path: Path, over: Over, is_ours: IsOurs | None = None) -> str | Non
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], object], *, over: Over, is_ours: IsOurs | None = None) -> None:
-    """Writes to ``path`` what ``fill`` writes to the stream it is given, all of it or nothing.
+    """Writes the output of ``fill`` to ``path``, all of it or nothing.
 
     ``is_ours`` knows a file of ours by its first bytes: with it no other is replaced. Raises `OccupiedError` where
     something stands at ``path`` that may not be lost, and another `OSError` where it cannot be written.
@@ -128,7 +128,7 @@ def _take_without_links(staged: Path, place: Path) -> None:
 
 
 def _replace(staged: Path, place: Path) -> None:
-    """Replaces a regular file, of which mode, owner and further names stay."""
+    """Replaces a regular file; its mode, owner and further names stay."""
     try:
         old = place.lstat()
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def _pour(staged: Path, place: Path) -> None:
 
 
 def append(path: Path, line: bytes) -> None:
-    """Adds a line to a file of ours, which is made where it is missing. Raises `OccupiedError` for what is no file."""
+    """Adds a line to a file of ours, which is made where it is missing. Raises `OccupiedError` if it is no file."""
     try:
         raw = os.open(
             path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600

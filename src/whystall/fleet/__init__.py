@@ -1,4 +1,4 @@
-"""The same questions over many ranks: who hangs, who is slow, and what it costs the whole job."""
+"""Analyses of many ranks: hanging ranks, slow ranks, and the cost for the whole job."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Call:
 
     @property
     def first(self) -> Entry:
-        """The entry that was asked for first."""
+        """The entry that was enqueued first."""
         return self.entries[0]
 
     @property
@@ -79,13 +79,13 @@ class GroupCalls:
     calls: Mapping[int, Mapping[int, Call]]
     """By rank and number; a rank that never called anything here has no calls."""
     complete: frozenset[int]
-    """Ranks whose ring still holds all that they ever asked for."""
+    """Ranks whose ring still holds all their entries."""
     by_order: bool
     """Whether numbers are places in the order of calls, since the recorder's own count something else too."""
 
 
 def is_finished(entry: Entry, *, states_tell: bool) -> bool:
-    """Whether an operation had ended. gloo and its kin leave the state at "scheduled" and only retire what ended."""
+    """Whether an operation had ended. gloo and its kin leave the state at "scheduled" and only retire ended entries."""
     return entry.state == "completed" or (entry.retired and not states_tell)
 
 
@@ -98,7 +98,7 @@ def world_of(dumps: Sequence[RankDump]) -> tuple[int, ...]:
 
 
 def group_calls(dumps: Sequence[RankDump], notes: list[str]) -> Iterator[GroupCalls]:
-    """Every process group in which several ranks are recorded; adds a note for each that cannot be compared."""
+    """Every process group with several recorded ranks; adds a note for each that cannot be compared."""
     world = world_of(dumps)
     sorted_out: dict[tuple[Group, tuple[int, ...]], dict[int, dict[int, Call]]] = defaultdict(dict)
     members: dict[tuple[Group, tuple[int, ...]], set[int]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""Which few of many ranks are looked at in depth, and why: those that say most of the whole job."""
+"""Chooses the few of many ranks to analyse in depth, with reasons: those with most evidence about the whole job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whystall.fleet.summary import Candidate
 MOST_CHOSEN: Final = 8
 MOST_STAGES: Final = 64
 _MOST_LATE: Final = 2
-# A rank that is late by less than this share of what the latest is late by is not looked at for that.
+# A rank whose lateness is below this share of the latest one's is not chosen for it.
 _ALSO_LATE: Final = 0.25
 _MESSAGES: Final = frozenset({"send", "recv", "send_recv", "sendrecv"})
 
@@ -106,10 +106,10 @@ def _compute_share(device: Device) -> float:
 
 
 def _units(able: Sequence[Candidate], most: int, room: int) -> dict[int, list[int]]:
-    """By rank the ranks that it belongs with: of its pipeline, and of the group that it meets most often.
+    """The ranks that each rank belongs with: of its pipeline, and of the group that it meets most often.
 
-    Each of several dimensions of a job has groups of its own; those who share a layer meet in each of its layers, and
-    those who have the same weights once in a step. Where that is more than there is room for, a pipeline goes first.
+    Each of several dimensions of a job has groups of its own; ranks that share a layer meet in each of its layers, and
+    ranks with the same weights once in a step. If that exceeds the room, a pipeline goes first.
     """
     messages = [group for one in able for group in _talks_to(one)]
     layers = [group for one in able if (group := _meets_most(one, most, len(able)))]
@@ -133,7 +133,7 @@ def _talks_to(one: Candidate) -> list[list[int]]:
 
 
 def _meets_most(one: Candidate, most: int, ranks: int) -> list[int]:
-    """The group of few ranks that a rank meets most often in collectives; empty where it meets all as often."""
+    """The group of few ranks that a rank meets most often in collectives; empty where it meets all equally often."""
     counts: Counter[tuple[int, ...]] = Counter()
     for row in one.summary.communication:
         if row.collective.lower() not in _MESSAGES and row.ranks and one.rank in row.ranks:

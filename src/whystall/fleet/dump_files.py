@@ -1,4 +1,4 @@
-"""Which files are flight recorder dumps, and of which rank: a dump does not say it, its file's name does."""
+"""Finds flight recorder dumps, and their ranks: a dump does not state it, its file's name does."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Gatherings:
     """When each collective began (ns on the rank's own clock), and how many ranks are to come."""
 
     def late(self) -> list[Late]:
-        """The ranks that came last, those that are latest in all first."""
+        """The ranks that came last, the largest total lateness first."""
         found = [
             Late(rank, int(wait["last"].sum()), len(wait) - wait["wait_ns"].null_count(), int(wait["alone_ns"].sum()))
             for rank, wait in zip(self.ranks, self.waits, strict=True)

@@ -11,7 +11,7 @@ __all__ = ["in_order"]
 
 
 def in_order(found: Sequence[Hang]) -> list[Hang]:
-    """The hangs with what each follows from, causes first; those that wait for each other are of a different order."""
+    """The hangs with their causes, causes first; hangs that wait for each other become ``DIFFERENT_ORDER``."""
     causes = [_cause(index, hang, found) for index, hang in enumerate(found)]
     circle = {index for index in range(len(found)) if _is_in_circle(index, causes)}
     depth = [_depth(index, causes) for index in range(len(found))]
@@ -28,7 +28,7 @@ def in_order(found: Sequence[Hang]) -> list[Hang]:
 
 
 def _cause(index: int, hang: Hang, found: Sequence[Hang]) -> int | None:
-    """The hang in which a rank that is at fault here waits, itself without fault."""
+    """The hang in which a rank at fault here waits, itself without fault."""
     if hang.kind is not Kind.MISSING_ENTER or hang.shift is not None:
         return None
     for other, one in enumerate(found):

@@ -1,4 +1,4 @@
-"""Sends and receives that do not end: who waits for whom."""
+"""Sends and receives that do not end, and the ranks that wait in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whystall.fleet.recorder_dumps import Entry
 
 __all__ = ["point_to_point"]
 
-# "send 0->1" and "recv 1<-0", ranks counted within the group; "?" where the operation does not say.
+# "send 0->1" and "recv 1<-0", ranks counted within the group; "?" where the operation does not state it.
 _PEERS: Final = re.compile(r"^(?P<what>send|recv) (?P<own>\d{1,7}|\?)(?:->|<-)(?P<peer>\d{1,7}|\?)$")
 
 

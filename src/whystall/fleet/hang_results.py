@@ -14,17 +14,17 @@ class Kind(StrEnum):
     """How an operation of several ranks fails to end."""
 
     MISSING_ENTER = "missing enter"
-    """Some ranks wait in it, others never asked for it."""
+    """Some ranks wait in it, others never called it."""
     LATE_ENTER = "late enter"
-    """All asked for it, some much later than the others, or their devices have not begun it."""
+    """All called it, some much later than the others, or their devices have not begun it."""
     MISMATCH = "mismatch"
-    """Ranks asked for different operations, sizes or types under the same number."""
+    """Ranks called different operations, sizes or types under the same number."""
     MISSING_EXIT = "missing exit"
     """All entered alike, and some did not come out of it."""
     DIFFERENT_ORDER = "different order"
     """Ranks wait for each other in several groups: each entered another one first."""
     UNKNOWN = "unknown"
-    """Some wait, and the dumps that would say for whom are not there."""
+    """Some wait, and the dumps of the ranks that they wait for are missing."""
 
 
 class Wait(StrEnum):
@@ -67,13 +67,13 @@ class Hang:
     waiting: tuple[int, ...]
     """The ranks inside the operation."""
     call: RankCall | None
-    """The operation as one of the ranks that are not at fault asked for it."""
+    """The operation as called by one of the ranks that are not at fault."""
     others: tuple[RankCall, ...]
     """The calls of the ranks at fault in its place; for those that never came, their last call in this group."""
     undumped: tuple[int, ...]
     """Members without a dump."""
     late_ns: int | None = None
-    """How much later than the others the ranks at fault came, beyond what they usually are; nanoseconds."""
+    """The delay of the ranks at fault after the others, beyond their usual one; nanoseconds."""
     waited_ns: int | None = None
     """The least that the first to enter has waited, up to the latest time in any dump; nanoseconds."""
     differs: str | None = None
@@ -87,13 +87,13 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class Hangs:
-    """All that the dumps say. A hang that others follow from stands before them."""
+    """The result of all dumps. A hang that causes others stands before them."""
 
     hangs: tuple[Hang, ...]
     ranks: tuple[int, ...]
     """Ranks with a dump."""
     missing_ranks: tuple[int, ...]
-    """Ranks that dumps name and that have none."""
+    """Ranks that dumps name and that have no dump."""
     entries: int
     unfinished: int
     """Operations that had not ended on some rank."""

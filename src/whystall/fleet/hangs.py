@@ -25,7 +25,7 @@ _LATE_TIMES: Final = 10  # ... and ten times as late as ranks of this group usua
 
 
 def find_hangs(dumps: Sequence[RankDump], left_out: Sequence[str] = ()) -> Hangs:
-    """Every group's first operation that does not end, causes before what follows from them.
+    """Every group's first operation that does not end, causes before their consequences.
 
     ``left_out`` are sentences about files that were not read, for the notes.
     """
@@ -75,13 +75,13 @@ def _first_bad(group: GroupCalls, present: Sequence[int], latest_ns: int) -> Han
 
 
 def _never_came(group: GroupCalls, rank: int, number: int) -> bool:
-    """Whether a rank had not yet asked for an operation; one that its ring has dropped shows nothing."""
+    """Whether a rank had not yet called an operation; one that its ring has dropped shows nothing."""
     calls = group.calls.get(rank, {})
     return max(calls) < number if calls else rank in group.complete
 
 
 def _most_common(there: dict[int, Call]) -> int:
-    """A rank whose call is what most ranks asked for."""
+    """A rank with the most common call."""
     signatures = {rank: (call.operations, call.types, call.elements) for rank, call in there.items()}
     counted = Counter(signatures.values())
     return max(there, key=lambda rank: (counted[signatures[rank]], -rank))
@@ -135,7 +135,7 @@ def _mismatch(
 def _shift(group: GroupCalls, number: int, rank: int, usual: int) -> Wait | None:
     """Whether the rank left a call out or made one too many: its call comes after the others' call, or before it.
 
-    The others have often not gone on, so that what usually follows is looked up in what they did before.
+    The others have often not gone on, so that the usual successor is looked up in their earlier calls.
     """
     own, others = group.calls[rank], group.calls[usual]
     mine, theirs = own[number], others[number]
@@ -148,7 +148,7 @@ def _shift(group: GroupCalls, number: int, rank: int, usual: int) -> Wait | None
 
 
 def _missing(group: GroupCalls, hang: Hang) -> Hang:
-    """A hang of ranks that never came, with what they did last, or the earlier call that they left out."""
+    """A hang of ranks that never came, with their last calls, or the earlier call that they left out."""
     usual = hang.call.rank if hang.call is not None else hang.waiting[0]
     last = tuple(
         calls[max(calls)].told(rank, max(calls)) for rank in hang.ranks if (calls := group.calls.get(rank, {}))
@@ -218,7 +218,7 @@ def _lateness(group: GroupCalls, number: int, there: dict[int, Call]) -> dict[in
 
 
 def _relative(group: GroupCalls, number: int, ranks: Sequence[int]) -> Iterator[dict[int, int]]:
-    """For each earlier operation that all ranks recorded: how long after the first each rank asked for it."""
+    """For each earlier operation that all ranks recorded: how long after the first each rank called it."""
     common = set.intersection(*(set(group.calls[rank]) for rank in ranks))
     for one in sorted(common):
         relative = _after_first({rank: group.calls[rank][one].first.created_ns for rank in ranks})

@@ -23,15 +23,15 @@ from whystall.trace.together import each_once, whole_of
 
 FEW_RANKS: Final = 16
 """Up to this many ranks are analysed all together, each in full."""
-# Recordings pack 10 to 60 times; of one that says nothing of its size this is taken.
+# Recordings pack 10 to 60 times; this is assumed for one of unknown size.
 _USUAL_PACKING: Final = 16
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class RecordedFile(msgspec.Struct, frozen=True):
-    """A file: its base name, its path or address, its size packed and unpacked, and what changes with its content.
+    """A file: its base name, its path or address, its sizes packed and unpacked, and a mark of its content.
 
-    ``stated`` is what a list of ranks says of it.
+    ``stated`` is its entry in a list of ranks.
     """
 
     name: str
@@ -48,7 +48,7 @@ class RecordedFile(msgspec.Struct, frozen=True):
 
 
 def find_files(given: Sequence[PathLike | Trace], failures: list[str]) -> list[RecordedFile]:
-    """The files that paths, folders, patterns and addresses name, by name; on what names none a sentence.
+    """The files behind paths, folders, patterns and addresses, by name; a sentence on those that match none.
 
     Raises `InputError` for a list of ranks among them that cannot be read: without it ranks would be others.
     """
@@ -72,7 +72,7 @@ def find_files(given: Sequence[PathLike | Trace], failures: list[str]) -> list[R
 
 
 def are_many(files: Sequence[RecordedFile]) -> bool:
-    """Whether the files are of more ranks than are analysed together, or too large for it."""
+    """Whether the files hold more ranks than are analysed together, or are too large for it."""
     ranks = {file.address if (rank := _rank_of(file)) is None else rank for file in files}
     whole = needed_bytes(sum(file.raw_bytes for file in files))
     return len(ranks) > FEW_RANKS or (len(files) > 1 and whole > free_bytes())
@@ -115,6 +115,6 @@ def _local(whole: Whole, stated: Stated | None) -> RecordedFile:
 
 
 def _file(address: str, size: int, mark: str, *, packed: bool, told: int = 0) -> RecordedFile:
-    """A packed file ends with the size of what it holds, up to 4 GiB and where it was packed in one go."""
+    """A packed file ends with its unpacked size, up to 4 GiB and where it was packed in one go."""
     raw = told if told >= size else size * _USUAL_PACKING
     return RecordedFile(name_of(address), address, size, raw if packed else size, mark)

@@ -30,10 +30,10 @@ Key = tuple[str | None, str | None, int | None, str | None, str | None, int | No
 
 
 class Instances(msgspec.Struct, frozen=True, array_like=True):
-    """The instances by start: distinct ``keys``, and packed columns: which key, number, start, duration, overlap.
+    """The instances by start: distinct ``keys``, and packed columns: key, number, start, duration, overlap.
 
-    Times are nanoseconds of the rank's own clock, sequence numbers -1 where the recording has none. ``left_out`` says
-    how many came after those that are kept.
+    Times are nanoseconds of the rank's own clock, sequence numbers -1 where the recording has none. ``left_out`` is the
+    number of later ones that were dropped.
     """
 
     keys: list[Key]
@@ -46,7 +46,7 @@ class Instances(msgspec.Struct, frozen=True, array_like=True):
     left_out: int = 0
 
     def table(self, most: int | None = None) -> pl.DataFrame:
-        """The first ``most`` instances as the table of `Collectives`, but for the columns of elements."""
+        """The first ``most`` instances as a table of `Collectives` without the columns of elements."""
         key = _unpacked(self.key, self.count)[:most]
         sequence = np.cumsum(_unpacked(self.sequence, self.count))[:most]
         start = np.cumsum(_unpacked(self.start, self.count))[:most]
@@ -59,7 +59,7 @@ class Instances(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def collectives(self, rank: int, most: int | None = None) -> Collectives:
-        """The same as what an analysis of the rank's trace holds."""
+        """The same as in an analysis of the rank's trace."""
         return Collectives(rank, self.table(most))
 
 

@@ -33,7 +33,7 @@ Found = tuple[RankSummary, RecordedFile]
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """The ranks of a job, each with its summary and its windows, and in sentences what is missing or was left out."""
+    """The ranks of a job, each with its summary and its windows, and sentences on missing and left out ones."""
 
     candidates: list[Candidate]
     windows: list[list[Window]]
@@ -128,7 +128,7 @@ def _windows(ranks: Sequence[Sequence[Found]]) -> list[list[Window]]:
 
 @dataclass
 class _Run:
-    """How tasks are done, and how much of what they read was read."""
+    """The execution of tasks, and the progress of their reading."""
 
     manner: Manner
     engine: Engine

@@ -1,4 +1,4 @@
-"""Which operation of a step waits for which, and when each ends where their durations are others.
+"""Dependencies between the operations of a step, and their ends under other durations.
 
 Each worker does its computation one after the other. An activation or gradient is sent once it is computed, arrives
 after its transfer and is waited for by the computation that needs it; transfers of one direction between two workers
@@ -41,7 +41,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The tasks of a step with what each waits for, so that a task stands behind all that it waits for."""
+    """The tasks of a step with their dependencies, in an order in which a task stands behind all of these."""
 
     steps: tuple[int, ...]
     tasks: tuple[Task | None, ...]
@@ -72,7 +72,7 @@ def build_graph(log: Steps) -> Graph:
 
 
 class _Builder:
-    """Gathers the tasks and what they wait for, in the order in which they are met; sorts them at the end."""
+    """Gathers the tasks and their dependencies, in the order in which they are met; sorts them at the end."""
 
     def __init__(self, log: Steps) -> None:
         self._log = log
@@ -158,7 +158,7 @@ class _Builder:
                 free = task
 
     def _last_backward(self, done: Sequence[Operation], chunk: int) -> int | None:
-        """The last backward computation of a model chunk among what a worker has done."""
+        """The last backward computation of a model chunk among a worker's operations so far."""
         return next(
             (self._at[one] for one in reversed(done) if one.kind == BACKWARD and one.model_chunk == chunk), None
         )

@@ -73,7 +73,7 @@ def read_operation_log(path: Path) -> list[Steps]:
 def _merged(
     found: dict[tuple[Operation, ...], list[tuple[int, pl.DataFrame]]],
 ) -> Iterator[tuple[tuple[Operation, ...], list[tuple[int, pl.DataFrame]]]]:
-    """Steps whose orders differ in communication alone are one schedule: what counts is the order of the rest."""
+    """Steps whose orders differ in communication alone are one schedule: only the order of the rest counts."""
     merged: dict[tuple[Operation, ...], tuple[tuple[Operation, ...], list[tuple[int, pl.DataFrame]]]] = {}
     for operations, steps in found.items():
         schedule = tuple(one for one in operations if not one.kind.endswith(("-send", "-recv")))

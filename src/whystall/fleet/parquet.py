@@ -22,7 +22,7 @@ __all__ = ["Kind", "read_columns"]
 
 Kind = Literal["int", "float", "text"]
 _TYPES: Final[Mapping[str, type[pl.DataType]]] = {"int": pl.Int64, "float": pl.Float64, "text": pl.String}
-_DAMAGED: Final = 3  # the child's exit code where Polars says by itself what is wrong
+_DAMAGED: Final = 3  # the child's exit code where Polars itself reports the damage
 _LONGEST_S: Final = 600
 
 
@@ -50,7 +50,7 @@ def read_columns(path: Path, kinds: Mapping[str, Kind]) -> pl.DataFrame:
 
 
 def _child(source: str, target: str, asked: list[str]) -> int:
-    """The exit code, after the columns were written or what is wrong was printed."""
+    """The exit code, after the columns were written or the error was printed."""
     kinds = dict(one.rsplit("=", 1) for one in asked)
     try:
         lazy = pl.scan_parquet(source, glob=False)

@@ -1,9 +1,9 @@
 """Pickles of plain values, read without running anything.
 
-A pickle is a program. This reader lets through only the instructions that build dicts, lists, tuples, strings,
-numbers, booleans and None, checks all of them before the first is carried out, and then knows no class. Memory and time
-are bounded too: no instruction may ask for a memo larger than any dump fills, no key is a tuple (the hash of
-tuples that hold each other takes for ever), and values that hold each other are not more than their size says.
+A pickle is a program. This reader accepts only the instructions that build dicts, lists, tuples, strings, numbers,
+booleans and None, checks all of them before the first is carried out, and then knows no class. Memory and time are
+bounded too: no instruction may need a memo larger than any dump fills, no key is a tuple (the hash of tuples that hold
+each other takes for ever), and nested values cannot exceed the size of their text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COUNTED: Final = {
 
 
 class _NoClasses(pickle.Unpickler):
-    """An unpickler to which no name means anything: the second lock behind the check of every instruction."""
+    """An unpickler that resolves no name: the second lock behind the check of every instruction."""
 
     def find_class(self, module: str, name: str, /) -> NoReturn:
         """Raises for any name."""
@@ -64,7 +64,7 @@ def loads(data: bytes) -> Any:
     _check(data)
     if (trap := pickle_trap(data)) is not None:
         raise InputError(f"the pickle is damaged, or no dump: {trap}")
-    copyreg.clear_extension_cache()  # what is in it would come past find_class
+    copyreg.clear_extension_cache()  # its entries would bypass find_class
     try:
         return _NoClasses(io.BytesIO(data)).load()
     # Errors of a damaged stack of values: an index, a key that is a list, a number out of range.

@@ -42,7 +42,7 @@ _SEVERAL: Final = {"stands": "stand", "comes": "come", "waits": "wait", "compute
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
-    """The traces that are diagnosed with their analyses, by rank, and the ``others`` of which there are summaries."""
+    """The diagnosed traces with their analyses, by rank, and the ``others`` with summaries."""
 
     traces: list[Trace]
     analyses: list[TraceAnalysis]
@@ -64,10 +64,10 @@ def read_ranks(
     by_engine: bool = False,
     progress: Progress | None = None,
 ) -> Ranks:
-    """The ranks that the sources name.
+    """The ranks of the sources.
 
-    At most `FEW_RANKS` that fit in memory are read together, unless ``by_engine`` says otherwise; of more each is
-    summarised by the engine. Raises `InputError` where nothing can be read.
+    At most `FEW_RANKS` that fit in memory are read together, unless ``by_engine`` is set; of more each is summarised by
+    the engine. Raises `InputError` where nothing can be read.
     """
     given = each_source(sources)
     failures: list[str] = []
@@ -87,7 +87,7 @@ def _together(
     cache: bool,
     progress: Progress | None,
 ) -> Ranks:
-    """All traces at once, each in full; what lies at an address is fetched for as long as it takes to read it."""
+    """All traces at once, each in full; a remote file is fetched for as long as it takes to read it."""
     remote = [file for file in files if file.is_remote]
     stated = {place_of(Path(file.address)): file.stated for file in files if file.stated and not file.is_remote}
     with contextlib.ExitStack() as copies:
@@ -132,7 +132,7 @@ def _summarised(
     cache: bool,
     progress: Progress | None,
 ) -> Ranks:
-    """Each file summarised by itself, then the ranks that say most of the job read in full."""
+    """Each file summarised by itself, then the ranks with most evidence read in full."""
     folders = folders_among(given)
     samples = read_all_samples(folders, failures)
     fleet = summarise_all(
@@ -187,7 +187,7 @@ def looked_at(chosen: Sequence[Chosen], ranks: int) -> str:
 
 
 def _of_several(why: str) -> str:
-    """The reason as it is said of several ranks.
+    """The reason in the plural, for several ranks.
 
     >>> _of_several("comes last to 2 of 10 collectives")
     'come last to 2 of 10 collectives'

@@ -1,8 +1,8 @@
-"""Dumps of PyTorch's flight recorder: the last collectives that a rank asked for, known by their fields.
+"""Dumps of PyTorch's flight recorder: the last collectives of a rank, recognised by their fields.
 
-The layout has grown since version 2.4 (torch 2.5) and may grow further; what a dump does not hold is None, never made
-up. JSON differs from pickle: it holds no stacks, writes 0 for a time that is not known and some numbers as strings, and
-leaves out ``entries`` where there are none.
+The layout has grown since version 2.4 (torch 2.5) and may grow further; missing fields are None, never made up. JSON
+differs from pickle: it holds no stacks, writes 0 for unknown times and some numbers as strings, and leaves out
+``entries`` where there are none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from whystall.vocabulary.frames import Frame, owner
 
 __all__ = ["Dump", "Entry", "Group", "read_dump"]
 
-_MOST_ENTRIES: Final = 1_000_000  # the ring holds 2,000 unless asked for more
+_MOST_ENTRIES: Final = 1_000_000  # the ring holds 2,000 by default
 _MOST_FRAMES: Final = 512
 _MOST_SIZES: Final = 4096  # tensors of one collective, and dimensions of one tensor
 _KEYS: Final = frozenset({"version", "entries", "pg_config", "pg_status"})
@@ -29,7 +29,7 @@ _DEFAULT_GROUP: Final = "default_pg"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """A process group: its name and what it is for, as the job gave them."""
+    """A process group: its name and its description, as the job gave them."""
 
     name: str
     description: str
@@ -42,7 +42,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One operation that a rank asked for. Times are nanoseconds of the host's clock, sizes elements."""
+    """One operation of a rank. Times are nanoseconds of the host's clock, sizes elements."""
 
     record: int
     group: Group
@@ -66,7 +66,7 @@ class Dump:
 
     version: str
     entries: tuple[Entry, ...]
-    """In the order in which they were asked for."""
+    """In the order of their calls."""
     members: Mapping[str, tuple[int, ...]]
     """The ranks of each process group by its name, as far as the dump lists them."""
     skipped: int
@@ -86,7 +86,7 @@ class Dump:
 def read_dump(data: bytes) -> Dump:
     """The dump in a file's bytes.
 
-    Raises ``InputError`` with what is wrong: no dump, damaged, or a pickle that would run something.
+    Raises ``InputError`` with the reason: no dump, damaged, or a pickle that would run something.
     """
     if data[:1] == b"\x80":
         body = plain_pickle.loads(data)
@@ -122,7 +122,7 @@ def _members(raw: object) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _entry(raw: object) -> Entry | None:
-    """One entry, or None where it lacks what every version writes."""
+    """One entry, or None where it lacks a field that every version writes."""
     if not isinstance(raw, dict):
         return None
     record, name = _number(raw.get("record_id")), _text(raw.get("profiling_name"))

@@ -79,9 +79,9 @@ def name_of(address: str) -> str:
 
 
 def find_remote(address: str, readers: Sequence[Reader]) -> list[RemoteFile]:
-    """The trace files that an address names: a file, a folder (with its list of ranks) or a pattern, in order of name.
+    """The trace files behind an address: a file, a folder (with its list of ranks) or a pattern, in order of name.
 
-    Raises `InputError` when there are none, when the address cannot be read, and when what speaks to it is missing.
+    Raises `InputError` when there are none, when the address cannot be read, and when the package for it is missing.
     """
     with _sentences(address):
         system, path = _system(address)

@@ -26,7 +26,7 @@ from whystall.trace.samples import RunSamples
 from whystall.vocabulary.roles import Phase, phase_named
 
 OTHER: Final = "other"
-"""The role of what a process does outside of the phases that it marks."""
+"""The role of a process outside of the phases that it marks."""
 # The inner one of nested phases counts: a weight transfer within a rollout is a transfer, and not vice versa.
 _INNERMOST_FIRST: Final[tuple[Phase, ...]] = ("sync", "scoring", "reward", "rollout", "training")
 _STEP: Final = "steps of samples"
@@ -40,7 +40,7 @@ class Source(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The ledger over roles, what it was made from, and in sentences what was left out."""
+    """The ledger over roles, its source, and sentences on left out parts."""
 
     roles: Roles
     by: str

@@ -33,12 +33,12 @@ class Share:
     alone_s: float
     """With these workers as they are and all others without stragglers."""
     share: float | None
-    """(T - fixed) / (T - ideal), of which 1 explains all; None where the job is not slowed at all."""
+    """(T - fixed) / (T - ideal); 1 explains all; None if the job is not slowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slowdowns:
-    """The slowdowns of a job: 1 is none. Dictionaries are by step, kind of operation, data-parallel rank and stage."""
+    """The slowdowns of a job: 1 is none. Keys are steps, kinds of operation, data-parallel ranks and stages."""
 
     measured_s: float
     """The mean step, first start to last end."""
@@ -49,7 +49,7 @@ class Slowdowns:
     slowdown: float
     """S: T over the ideal."""
     unexplained: float
-    """The measured step over T: what lies between operations, beyond 1."""
+    """The measured step over T: above 1 by the time between operations."""
     by_step: Mapping[int, float]
     """S of each step."""
     by_operation: Mapping[str, float]
@@ -61,11 +61,11 @@ class Slowdowns:
     slowest_workers: tuple[tuple[int, int], ...]
     """The slowest 3 % of the workers, at least one."""
     workers: Share
-    """M_W: what the slowest workers explain."""
+    """M_W: the share that the slowest workers explain."""
     last_stage: Share
-    """M_S: what the last stage explains."""
+    """M_S: the share that the last stage explains."""
     left_out_steps: tuple[int, ...]
-    """Steps whose sends, receives or order do not fit: what was logged of them is not whole."""
+    """Steps whose sends, receives or order do not fit: their log is incomplete."""
 
 
 def slowdowns(path: str | Path) -> Slowdowns:
@@ -124,7 +124,7 @@ class _Simulation:
         )
 
     def _step_times(self, as_it_was: Callable[[Task], bool]) -> NDArray[np.float64]:
-        """Every step's time where the chosen tasks take what they took, and the others what is ideal; seconds."""
+        """Every step's time with the chosen tasks' real durations, and ideal ones for the others; seconds."""
         found = []
         for graph in self._graphs:
             durations = graph.durations_s.copy()

@@ -30,12 +30,12 @@ def spans(ranks: Iterable[int], most: int = _MOST_SPANS) -> str:
 
 
 def without_recording(size: int | None, there: Collection[int]) -> str | None:
-    """The sentence on ranks of a job of that size of which there is no recording, if there are any.
+    """The sentence on ranks without a recording in a job of that size, if there are any.
 
     >>> without_recording(4, [0, 1, 2])
     'the job has 4 ranks, and 1 of them has no recording here: 3'
     """
-    if size is None or not 0 < size <= MOST_RANKS:  # a damaged file may say anything
+    if size is None or not 0 < size <= MOST_RANKS:  # a damaged file may hold any number
         return None
     gone = set(range(size)).difference(there)
     if not gone:

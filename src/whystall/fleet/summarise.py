@@ -1,4 +1,4 @@
-"""The function that is mapped over files: reads one, analyses what it holds, and returns no more than summaries."""
+"""The function that is mapped over files: reads one, analyses it, and returns no more than summaries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None = None
 
     def classes(self) -> KernelClasses:
-        """The kernel classes as they are used."""
+        """The kernel classes in use."""
         return tuple(
             KernelClass(class_, family, re.compile(pattern, flags))
             for class_, family, pattern, flags in self.kernel_classes
@@ -50,7 +50,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A recording of a rank: the file that holds it, which of those in it, and by how many ns its events move."""
+    """A recording of a rank: its file, its number in the file, and the shift of its events in ns."""
 
     file: RecordedFile
     place: int
@@ -82,7 +82,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_manner(kernel_classes: KernelClasses, calibrations: Sequence[Calibration], limits: Limits | None) -> Manner:
-    """The manner made from what an analysis is given."""
+    """The manner from an analysis's arguments."""
     classes = tuple((one.class_, one.family, one.pattern.pattern, one.pattern.flags) for one in kernel_classes)
     return Manner(kernel_classes=classes, calibrations=tuple(calibrations), limits=limits)
 
@@ -105,7 +105,7 @@ def summarise(item: bytes) -> bytes:
 
 
 def unpacked(body: bytes) -> Outcome:
-    """The outcome of a file. Raises ``ValueError`` (msgspec's errors are some) for what is none."""
+    """The outcome of a file. Raises ``ValueError`` (msgspec's errors are some) for invalid bytes."""
     opened = zlib.decompressobj()
     try:
         text = opened.decompress(body, _MOST_BYTES)
@@ -116,7 +116,7 @@ def unpacked(body: bytes) -> Outcome:
 
 @contextlib.contextmanager
 def at_hand(address: str, scratch: str | None) -> Iterator[Path]:
-    """The file as a path: where it lies, or a temporary copy of what is at an address."""
+    """The file as a path: its own, or that of a temporary copy of a remote one."""
     if is_address(address):
         with fetched(address, Path(scratch) if scratch else None) as path:
             yield path
@@ -153,7 +153,7 @@ def joined(
 
 
 def _outcome(task: Task) -> Outcome:
-    """The outcome of what is read. A file that cannot be analysed does not stop the others."""
+    """The outcome of a reading. A file that cannot be analysed does not stop the others."""
     failures: list[str] = []
     summaries: list[RankSummary] = []
     manner = task.manner
@@ -173,7 +173,7 @@ def _outcome(task: Task) -> Outcome:
 
 
 def _traces(task: Task, failures: list[str]) -> list[Trace]:
-    """The recordings that are summarised; on what could not be read a sentence."""
+    """The recordings to summarise; adds a sentence on unreadable ones."""
     if isinstance(task.of, list):
         return [joined(task.of, task.manner.limits, failures, cache=False, scratch=task.scratch)]
     with at_hand(task.of.address, task.scratch) as path:

@@ -66,7 +66,7 @@ class Candidate:
 
 
 def summary_of(trace: Trace, analysis: TraceAnalysis, place: int = 0) -> RankSummary:
-    """The summary of a trace that was analysed as rank 0: `renumbered` says later which one it is."""
+    """The summary of a trace that was analysed as rank 0: `renumbered` sets the real one later."""
     metadata: Metadata = trace.metadata
     return RankSummary(
         facts=facts_of(trace),

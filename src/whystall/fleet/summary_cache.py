@@ -33,7 +33,7 @@ class SummaryCache:
         self._folder = folder / FOLDER
 
     def key(self, *parts: str | bytes) -> str:
-        """The entry's name: a digest of ``parts`` and of what of whystall makes summaries."""
+        """The entry's name: a digest of ``parts`` and of the version of the code that makes summaries."""
         digest = hashlib.blake2b(f"{VERSION}/{SCHEMA_VERSION}".encode(), digest_size=20)
         for part in parts:
             text = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
@@ -66,7 +66,7 @@ class SummaryCache:
                 Path(name).unlink(missing_ok=True)
 
     def shrink(self, largest_bytes: int = LARGEST_BYTES) -> None:
-        """Removes what was not used for longest until the rest fits, and what a process that died left half written."""
+        """Removes the least recently used entries until the rest fits, and incomplete ones of dead processes."""
         with contextlib.suppress(OSError):
             kept = [(entry.stat(), entry) for entry in self._folder.iterdir() if entry.is_file()]
             total = 0

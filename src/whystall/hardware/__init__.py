@@ -1,4 +1,4 @@
-"""Facts about hardware: the table of accelerators, and what this machine has."""
+"""Facts about hardware: the table of accelerators, and this machine's parts."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ TABLE = "accelerators.csv"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """One row of the table: dense peaks of one device as the framework sees it; ``None`` where no source says.
+    """One row of the table: dense peaks of one device as the framework sees it; ``None`` without a source.
 
-    Rates are decimal TFLOP/s and GB/s, as their sources print them. ``memory_gb`` lists every variant that was
-    sold under the name. ``bf16_achievable_tflops`` is the best matrix multiplication that was measured (MAMF).
-    ``measured`` says which of the numbers are no source's but were measured on such a device, and when.
+    Rates are decimal TFLOP/s and GB/s, as their sources print them. ``memory_gb`` lists every variant that was sold
+    under the name. ``bf16_achievable_tflops`` is the best matrix multiplication that was measured (MAMF). ``measured``
+    names the numbers that were measured on such a device instead, and when.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Accelerator:
     measured: str | None = None
 
     def peak_flops_per_s(self, precision: Precision) -> float | None:
-        """The dense peak of ``precision`` in FLOP/s, ``None`` if no source says.
+        """The dense peak of ``precision`` in FLOP/s, ``None`` without a source.
 
         >>> find("NVIDIA H100 80GB HBM3").peak_flops_per_s("bf16")
         989000000000000.0

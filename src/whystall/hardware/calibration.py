@@ -1,7 +1,7 @@
 """Measurements of ``whystall probe`` on a device, kept in the user's cache folder, and their use for gaps of the table.
 
-A measurement is of one device model on one machine. It never replaces a peak of the table: it stands in where the table
-has none, and is named wherever the number is used. A file that cannot be read, or that another version wrote, is
+A measurement belongs to one device model on one machine. It never replaces a peak of the table: it stands in where the
+table has none, and is named wherever the number is used. A file that cannot be read, or that another version wrote, is
 ignored with a sentence.
 """
 
@@ -45,7 +45,7 @@ class Matmul(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy within the device's memory: each byte is read and written. The rate is of the fastest repeat."""
+    """A copy within the device's memory: each byte is read and written. The rate is the fastest repeat's."""
 
     bytes: int
     repeats: int
@@ -55,7 +55,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest operator there is: what the host spends on it, and how fast the device gets through many."""
+    """The smallest operator: the host's time for it, and the device's rate for many."""
 
     calls: int
     host_ns: Nanoseconds
@@ -103,7 +103,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         return max((one.bus_bytes_per_s for one in self.links), default=None)
 
     def merged(self, other: Calibration) -> Calibration:
-        """This measurement with what only ``other``, an earlier one of the same device, has, under the earlier date."""
+        """This measurement, completed by ``other``, an earlier one of the same device, under the earlier date."""
         kept = {name: getattr(other, name) for name in ("matmul", "copy", "launch", "links") if not getattr(self, name)}
         kept = {name: value for name, value in kept.items() if value}
         older = min(self.measured_on, other.measured_on) if kept else self.measured_on
@@ -135,7 +135,7 @@ def _read(path: Path) -> Calibration:
 
 
 def write_calibration(calibration: Calibration, folder: Path) -> Path:
-    """Keeps ``calibration``, together with what an earlier one of this device measured and this one did not."""
+    """Keeps ``calibration``, completed by an earlier one of this device."""
     make_private(folder, below=folder.parent)
     path = folder / _file_name(calibration)
     with contextlib.suppress(OSError, ValueError):

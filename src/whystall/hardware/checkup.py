@@ -31,7 +31,7 @@ print(json.dumps([devices, sorted(a.name for a in supported_activities())]))
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked for: what was found, and what to do where it falls short."""
+    """One check: its result, and the remedy where it falls short."""
 
     name: str
     status: Literal["ok", "warning", "missing"]
@@ -40,7 +40,7 @@ class Check:
 
 
 def checkup(*, import_torch: bool = False) -> list[Check]:
-    """Every check, in the order of ``CHECKS``; ``import_torch`` also asks torch, in a process of its own."""
+    """Every check, in the order of ``CHECKS``; ``import_torch`` also runs torch, in a process of its own."""
     checks = [check() for check in CHECKS]
     return [*checks, ask_torch()] if import_torch else checks
 

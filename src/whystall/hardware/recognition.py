@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from whystall.hardware.accelerators import PARTITION, Accelerator, find, table
 
-# Memory that a driver shows over the size on the label, in GiB: what ECC and the firmware keep is missing from it.
+# Memory that a driver shows over the nominal size, in GiB: ECC and the firmware keep the rest.
 _LEAST_SHOWN: Final = 0.9
 _MOST_SHOWN: Final = 1.02
 # Parts that nothing else separates agree in a number if it differs by at most this: clocks of boards and coolers.
@@ -66,7 +66,7 @@ def recognise(name: str | None, traits: Traits) -> Accelerator | None:
     if (name and (PARTITION.search(name) or _VIRTUAL.search(name))) or None in (traits.capability, traits.units):
         return None
     alike = [row for row in table() if traits.memory_bytes is not None and _has(row, traits)]
-    # A row without units may be such a part as well; it takes one with these units to know of any.
+    # A row without units may be such a part as well; at least one row must have these units.
     if any(row.compute_units == traits.units for row in alike):
         return _agreed(alike, name, traits)
     return _derived(name, traits)

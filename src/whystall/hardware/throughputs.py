@@ -14,7 +14,7 @@ Unit = Literal["tokens", "samples"]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Tokens or samples that one device works through in a second, and who says so."""
+    """Tokens or samples that one device works through in a second, and the source."""
 
     per_device_per_s: float
     unit: Unit

@@ -41,5 +41,5 @@ class WhystallCallback(Callback):
             self._watched.__exit__(None, None, None)
 
     def on_exception(self, *_: Any) -> None:
-        """Writes what there is."""
+        """Writes the results so far."""
         self.on_train_end()

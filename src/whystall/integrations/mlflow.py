@@ -16,11 +16,11 @@ EXPERIMENT: Final = "whystall"
 _AT_ONCE: Final = 1000
 """MLflow takes no more metrics in a request."""
 _RETRIES: Final = "2"
-"""By itself it asks a server that is not there for minutes."""
+"""By default MLflow retries an absent server for minutes."""
 
 
 def log_run(told: Told, where: str | None) -> tuple[str, str]:
-    """Adds the run to the store that ``where`` names; what was added, and the command that shows it.
+    """Adds the run to the store ``where``; returns the added item, and the command that shows it.
 
     ``where`` is a folder, which gets a database and artifacts, or a tracking URI; ``None``: ``MLFLOW_TRACKING_URI``.
     The experiment is that of ``MLFLOW_EXPERIMENT_NAME``, else ``whystall``. Raises `UsageError` where MLflow refuses.

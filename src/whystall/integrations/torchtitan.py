@@ -24,8 +24,8 @@ _started: list[subprocess.Popen[bytes]] = []
 def report_on(trace: str) -> None:
     """For ``trace_post_processor``: makes ``report.html`` beside the first rank's trace, in a process of its own.
 
-    Training goes on meanwhile; a report that cannot be made is not missed by it. It is of the first rank alone, since
-    others may still be writing: ``whystall report`` on the iteration's folder takes them all.
+    Training goes on meanwhile; a report that fails does not disturb it. It covers the first rank alone, since others
+    may still be writing: ``whystall report`` on the iteration's folder takes them all.
     """
     path = Path(trace)
     if not _FIRST_RANK.match(path.name):

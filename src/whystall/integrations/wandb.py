@@ -17,7 +17,7 @@ _BINS: Final = 64
 
 
 def log_run(told: Told, where: str | None) -> tuple[str, str]:
-    """Adds the run below the folder ``where``; what was added, and the command that shows it.
+    """Adds the run below the folder ``where``; returns the added item, and the command that shows it.
 
     With ``WANDB_MODE=online`` it is sent, too, by who has logged in. The project is that of ``WANDB_PROJECT``, else
     ``whystall``. Raises `UsageError` where that cannot be.

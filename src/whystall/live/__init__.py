@@ -1,1 +1,1 @@
-"""A process that was not started through whystall, asked from outside: its stacks, threads, files and children."""
+"""Observes a process that was not started through whystall, from outside: its stacks, threads, files and children."""

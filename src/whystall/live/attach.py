@@ -1,4 +1,4 @@
-"""Watches a running process for some seconds and says what class of cause its time goes to."""
+"""Watches a running process for some seconds and finds the class of cause that takes its time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from whystall.vocabulary.frames import Frame, owner
 
 _MOST_FILE_BYTES: Final = 4 << 20
 _LONGEST_LINE: Final = 120
-# A thread whose stacks are as few waits for others: the one that trains is elsewhere.
+# A thread with this few distinct stacks waits for others: the training thread is another one.
 _FEW_STACKS: Final = 3
 
 
@@ -64,7 +64,7 @@ def attach(pid: int, seconds: float, *, program: str | None) -> Attached:
         cores=_cores(pid),
         processes=processes,
         training=training,
-        ticks=[stack for stack in own[training] if stack],  # none of an ending thread says anything
+        ticks=[stack for stack in own[training] if stack],  # stacks of an ending thread are empty
         looks=[names.short_look(look) for threads in raw if (look := stacks.look_of(threads, training)) is not None],
         children={process: names.shortened(one) for (process, tid), one in found.items() if process == tid != pid},
     )

@@ -23,7 +23,7 @@ def open_devices(pid: int, *, proc: Path = Path("/proc")) -> list[int]:
             match = _OPEN.match(str(one.readlink()))
             if match:
                 found.add(int(match[1]))
-    except OSError:  # gone, or somebody else's
+    except OSError:  # gone, or another user's
         pass
     return sorted(found)
 

@@ -17,7 +17,7 @@ LineOf = Callable[[Frame], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A class of cause: what is said of it, what to do, and which cause a recording would name."""
+    """A class of cause: its description, its remedy, and the cause in a recording."""
 
     id: str
     words: str
@@ -120,7 +120,7 @@ UNDECIDED: Final = "own"
 
 
 def kind_of(stack: Stack, line_of: LineOf) -> str:
-    """The id of what a thread is at; `UNDECIDED` for code of the user's own."""
+    """The id of a thread's activity; `UNDECIDED` for code of the user's own."""
     for frame in reversed(stack):
         place = f"{frame.file.replace(chr(92), '/')}:{frame.symbol}"
         told = next((kind for kind, pattern in _TELLS if pattern.search(place)), None)

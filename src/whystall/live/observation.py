@@ -27,7 +27,7 @@ class ThreadUse:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """A process's threads, and what it read, wrote and held."""
+    """A process's threads, its reads and writes, and its memory."""
 
     pid: int
     threads: tuple[ThreadUse, ...]

@@ -37,7 +37,7 @@ _SCM_CREDENTIALS: Final = 2
 _LARGEST: Final = 1 << 16
 _LOOKS_EVERY_S: Final = 0.2
 _FORGOTTEN_S: Final = 12.0
-"""A process that asks for more so long after it was given a window, and has written nothing, did not get the answer."""
+"""A process that requests again this long after it got a window, and has written nothing, did not get the answer."""
 _LONGEST_END: Final = 64
 _PROC: Final = Path("/proc")
 
@@ -61,7 +61,7 @@ def settings_of(pid: int, proc: Path = _PROC) -> dict[str, str]:
 
 
 def window(pid: int, lasts_s: float, folder: Path, *, within_s: float, proc: Path = _PROC) -> Path:
-    """The trace of so long a window of the process, written into the folder by it. Raises `InputError`."""
+    """The trace of a window of the process, which writes it into the folder. Raises `InputError`."""
     settings = settings_of(pid, proc)
     folder.mkdir(parents=True, exist_ok=True)
     target = _free(folder, pid)
@@ -76,7 +76,7 @@ def window(pid: int, lasts_s: float, folder: Path, *, within_s: float, proc: Pat
     trace = _named(target, pid)
     deadline = time.monotonic() + within_s + lasts_s
     with _endpoint(settings.get(_SOCKET_FOLDER)) as asked:
-        # It may read an answer that came late only after it has asked again: somebody has to be there until the end.
+        # It may read a late answer only after its next request: the socket must stay open until the end.
         while not _is_whole(trace):
             if not (proc / str(pid)).is_dir():
                 raise InputError(f"process {pid} ended before its window was written")
@@ -87,7 +87,7 @@ def window(pid: int, lasts_s: float, folder: Path, *, within_s: float, proc: Pat
 
 
 def _free(folder: Path, pid: int) -> Path:
-    """The name that is asked for, to which the profiler adds the process's number: one of which there is no trace."""
+    """The requested name, to which the profiler adds the process's number: one without an existing trace."""
     names = (f"window{number}.json" for number in itertools.count(1))
     return next(folder / name for name in names if not _named(folder / name, pid).exists())
 
@@ -125,7 +125,7 @@ class _Answers:
         self._given_at: float | None = None
 
     def next(self, asked: socket.socket, *, again: bool) -> None:
-        """Answers the next message, if one comes soon; a second time with a configuration where ``again`` says so."""
+        """Answers the next message, if one comes soon; a second time with a configuration with ``again``."""
         try:
             data, ancillary, _, sender = asked.recvmsg(_LARGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
         except TimeoutError:

@@ -1,6 +1,6 @@
-"""Metrics sent to a collector of OpenTelemetry over HTTP, beside what sends them: nothing waits for a collector.
+"""Metrics sent to a collector of OpenTelemetry over HTTP, in the background: no caller waits for a collector.
 
-Neither proxies nor redirects are followed: what is sent goes to the address that was named, or nowhere.
+Neither proxies nor redirects are followed: data goes to the named address, or nowhere.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Collector:
             self._attempt = _Attempt(connection, self._path, body)
 
     def close(self) -> None:
-        """Waits for the answer to the last request, for as long as one may take; what was not sent yet is sent."""
+        """Waits for the answer to the last request, up to its time limit; sends the unsent rest."""
         self._wait()
         if self._unsent is not None:
             self.send(self._unsent)
@@ -84,7 +84,7 @@ class Collector:
 
 
 class _Attempt:
-    """A request on a thread of its own; ``failure`` is what went wrong, once the thread has ended."""
+    """A request on a thread of its own; ``failure`` is its error, once the thread has ended."""
 
     def __init__(self, connection: http.client.HTTPConnection, path: str, body: bytes) -> None:
         self.failure: str | None = None
@@ -95,7 +95,7 @@ class _Attempt:
         self.thread.start()
 
     def give_up(self) -> None:
-        """Ends what the thread waits for; it ends soon after."""
+        """Ends the thread's wait; the thread ends soon after."""
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)

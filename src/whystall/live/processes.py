@@ -46,7 +46,7 @@ class _Process:
 
 
 def require(pid: int, proc: Path = _PROC) -> None:
-    """Raises `InputError` where no process has that number, or only what is left of one that has ended."""
+    """Raises `InputError` where no process has that number, or only a zombie."""
     if not (proc / str(pid)).is_dir():
         raise InputError(f"there is no process {pid}")
     told = _stat(proc / str(pid))
@@ -155,5 +155,5 @@ def _stat(folder: Path) -> list[str] | None:
 def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8", "replace")
-    except OSError:  # gone, or somebody else's
+    except OSError:  # gone, or another user's
         return ""

@@ -1,4 +1,4 @@
-"""How long a step takes, guessed from what a thread's stacks repeat."""
+"""The length of a step, estimated from repeating stacks of a thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Less often is no rhythm; a phase that is seen at single ticks only may have been missed as often.
+# Fewer repetitions are no rhythm; a phase seen at single ticks only may have been missed equally often.
 _FEWEST: Final = 4
 _LEAST_TICKS: Final = 2.0
 _MOST_SPREAD: Final = 0.2
@@ -34,7 +34,7 @@ def step_seconds(kinds: Sequence[str], per_second: float) -> float | None:
 
 
 def _distances(there: NDArray[np.bool_]) -> NDArray[np.int64] | None:
-    """Ticks between begins, where both what is there and what lies between lasts long enough to be seen each time."""
+    """Ticks between begins, if both the phase and its gaps last long enough to be seen each time."""
     begins = np.flatnonzero(there[1:] & ~there[:-1]) + 1
     if len(begins) <= _FEWEST:
         return None

@@ -40,7 +40,7 @@ def spy() -> str | None:
 
 @contextlib.contextmanager
 def recording(program: str, pid: int, seconds: float) -> Iterator[Callable[[], Stacks]]:
-    """Records while its body runs; what it gives waits for the end and returns the stacks."""
+    """Records while its body runs; the yielded function waits for the end and returns the stacks."""
     with tempfile.TemporaryDirectory(prefix="whystall-attach-") as folder:
         path = Path(folder) / "stacks.json"
         command = [
@@ -92,7 +92,7 @@ def read_speedscope(path: Path) -> Stacks:
 
 
 def looks(program: str, pid: int, ended: Callable[[], bool]) -> Iterator[list[dict[str, Any]]]:
-    """Looks at all threads, a few in a second, until it has ended."""
+    """Samples all threads a few times a second until its end."""
     command = [program, "dump", "--pid", str(pid), "--json", "--nonblocking", "--full-filenames"]
     while not ended():
         begin = time.monotonic()

@@ -22,7 +22,7 @@ NO_STACKS = (
 
 
 def beforehand(pid: int, seconds: float, *, stacks: bool) -> list[str]:
-    """The lines to be said before the look: how long it takes, and what it will not show."""
+    """The lines printed before the observation: its duration, and its limits."""
     return [f"Watching process {pid} for {seconds:g} s.", *([] if stacks else [NO_STACKS]), *UNSEEN]
 
 

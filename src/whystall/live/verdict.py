@@ -1,4 +1,4 @@
-"""From an observation to the class of cause that takes most of a job's time, with what shows it."""
+"""Turns an observation into the class of cause that takes most of a job's time, with its evidence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whystall.vocabulary.frames import Frame
 
 # A smaller share is no wait of the job: it counts as work.
 LEAST_SHARE: Final = 0.15
-# Fewer looks than this say nothing of a kind.
+# Fewer samples than this are no evidence for a kind.
 _FEWEST_LOOKS: Final = 4
 _MOST: Final = 0.5
 # Minimum share of the samples in which another thread holds the lock, while it is on a core.
@@ -34,7 +34,7 @@ _NEEDS_LOCK: Final = frozenset({UNDECIDED, "forward", "backward", "optimizer", "
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of code and its share of the looks that found what it is named for."""
+    """A line of code and its share of the samples that belong to its kind."""
 
     frame: Frame
     text: str | None
@@ -89,7 +89,7 @@ class _Decided:
         self._held_by_others = _held_by_others(seen)
 
     def kind(self, kind: str) -> str:
-        """The kind of what was found in a stack."""
+        """The kind of a stack's activity."""
         if kind in {UNDECIDED, "batches"} and self._disk >= _ON_DISK:
             return "storage"
         if kind == "workers" and _workers_on_disk(self._seen):

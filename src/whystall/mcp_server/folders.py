@@ -28,7 +28,7 @@ class Folders:
     def find(self, path: str) -> Path:
         """The file or folder that a client names, absolute or relative to one of the folders.
 
-        Raises `InputError` for what is not there and for what lies outside, also by way of a link.
+        Raises `InputError` for a path that is missing or lies outside, also by way of a link.
         """
         if not path or len(path) > _LONGEST_PATH or "\0" in path:
             raise InputError("the path is empty, too long, or holds a null character")

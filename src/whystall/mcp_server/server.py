@@ -26,7 +26,7 @@ INSTRUCTIONS = (
 
 
 def serve(folders: Sequence[str | Path]) -> None:
-    """Serves until standard input ends. Raises `UsageError` for what is no folder."""
+    """Serves until standard input ends. Raises `UsageError` for a path that is no folder."""
     anyio.run(_serve, Folders(folders))
 
 

@@ -287,7 +287,7 @@ def _cleaned(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as it is offered: what it does, the arguments it takes, the method that answers."""
+    """A tool for clients: its name, description, arguments, and the method that answers."""
 
     name: str
     description: str
@@ -322,7 +322,7 @@ TOOLS: Final = (
 
 
 def call(tools: Tools, name: str, arguments: dict[str, Any] | None) -> str:
-    """The answer of a tool. Raises `WhystallError` with a sentence for what cannot be answered."""
+    """The answer of a tool. Raises `WhystallError` with a sentence for an unanswerable call."""
     tool = next((one for one in TOOLS if one.name == name), None)
     if tool is None:
         raise UsageError(f"no tool is called {clean(name, 100)!r}: there are {', '.join(one.name for one in TOOLS)}")

@@ -1,9 +1,9 @@
-"""torch's caching allocator simulated: what it reserves for a sequence of allocations and frees.
+"""Simulates torch's caching allocator: the memory that it reserves for a sequence of allocations and frees.
 
 The rules are those of c10/cuda/CUDACachingAllocator.cpp. Sizes are rounded to 512 B; up to 1 MiB they come from
 segments of 2 MiB, up to 10 MiB from segments of 20 MiB, above that from one of their own, rounded to 2 MiB. A free
-block serves the stream that it was made for, the smallest that fits; what is too large is split, and neighbours that
-are free become one block again. Only where the device refuses, free segments are given back.
+block serves only its own stream, the smallest that fits first; a block that is too large is split, and free neighbours
+become one block again. Free segments are returned only when the device refuses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ADDRESS_SPACE: Final = 1 << 46  # of an expandable segment on a device without 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory is asked for on a stream; ``pool`` is 0 but for the private pools of CUDA graphs and MemPools."""
+    """A request for memory on a stream; ``pool`` is 0 except for the private pools of CUDA graphs and MemPools."""
 
     key: Hashable
     size_bytes: int
@@ -38,7 +38,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The memory of an allocation is given back; ``pending`` where another stream still uses it (record_stream)."""
+    """The end of an allocation; ``pending`` if another stream still uses the memory (record_stream)."""
 
     key: Hashable
     pending: bool = False
@@ -46,7 +46,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The other streams are done with what was freed pending: from now on it can serve again."""
+    """The other streams are done with a pending free: its memory can serve again."""
 
     key: Hashable
 
@@ -75,10 +75,10 @@ class Course:
 
 
 def simulate(events: Iterable[Allocation | Free | Completion], settings: AllocatorSettings = DEFAULT) -> Course:
-    """Memory held by one device's allocator after each event. Raises ``ValueError`` for a key that is not its turn.
+    """Memory held by one device's allocator after each event. Raises ``ValueError`` for a key out of turn.
 
     Addresses of segments grow and are not used again; of free blocks of one size the lowest is taken. An allocation of
-    nothing takes nothing.
+    0 bytes takes nothing.
 
     >>> from whystall.memory.allocator_settings import MIB
     >>> course = simulate([Allocation("weights", 3 * MIB), Allocation("bias", 100), Free("weights")])
@@ -160,7 +160,7 @@ class _Allocator:
             self._release(block)
 
     def complete(self, key: Hashable) -> None:
-        """Takes back what was pending; nothing where the allocator has waited for it already."""
+        """Completes a pending free; does nothing if the allocator has waited for it already."""
         block = self._pending.pop(key, None)
         if block is not None:
             self._release(block)
@@ -194,7 +194,7 @@ class _Allocator:
 
     @staticmethod
     def _split(block: Block, size: int) -> None:
-        """Keeps ``size`` of the block; what is left is free."""
+        """Keeps ``size`` of the block; the rest is free."""
         rest = Block(block.pool, block.stream, block.address + size, block.size - size, expandable=block.expandable)
         rest.put_after(block)
         block.size = size
@@ -209,7 +209,7 @@ class _Allocator:
             return None
         block = pool.block(pool.free[place])
         while block.expandable and place + 1 < len(pool.free) and pool.free[place + 1][0] == stream:
-            follower = pool.block(pool.free[place + 1])  # the one that grows leaves the most room unused
+            follower = pool.block(pool.free[place + 1])  # the growing block leaves the most room unused
             if follower.could_grow_to >= block.could_grow_to:
                 break
             place, block = place + 1, follower
@@ -224,7 +224,7 @@ class _Allocator:
     # --- the device ---------------------------------------------------------------------------------------------------
 
     def _from_device(self, pool: Pool, size: int, stream: int) -> Block | None:
-        """A block that the device gives, if need be after cached ones were given back to it."""
+        """A block from the device, if necessary after cached segments were returned to it."""
         if self._collects():
             self._collect_garbage()
         block = self._ask(pool, size, stream)
@@ -304,7 +304,7 @@ class _Allocator:
         return given >= wanted
 
     def _give_back_all(self) -> None:
-        """Waits for what is pending, then gives back every segment of the common pools that is free as a whole."""
+        """Waits for pending frees, then returns every segment of the common pools that is free as a whole."""
         for key in list(self._pending):
             self.complete(key)
         for small in (False, True):
@@ -371,7 +371,7 @@ class _Allocator:
         return True
 
     def _unmap(self, block: Block) -> None:
-        """Gives back the whole pages of a free block; what lies beside them stays free."""
+        """Returns the whole pages of a free block; the parts beside them stay free."""
         page = self._page(block.pool)
         begin = up_to(block.address, page)
         end = (block.address + block.size) // page * page

@@ -18,10 +18,10 @@ _OPTION: Final = re.compile(r"\s*([A-Za-z0-9_]+)\s*:\s*(\[[^\]]*\]|[^,\[\]]*?)\s
 
 @dataclass(frozen=True, slots=True)
 class AllocatorSettings:
-    """The options of the allocator, and how much memory there is.
+    """The options of the allocator, and the amount of memory.
 
-    ``device_bytes`` is what the device gives to torch before it refuses; ``limit_bytes`` what
-    ``set_per_process_memory_fraction`` allows, without which torch collects no garbage. `None` is: without end.
+    ``device_bytes`` is the most that the device gives to torch; ``limit_bytes`` the most that
+    ``set_per_process_memory_fraction`` allows, without which torch collects no garbage. `None` is unlimited.
     """
 
     expandable_segments: bool = False
@@ -34,7 +34,7 @@ class AllocatorSettings:
     limit_bytes: int | None = None
 
     def divisions(self, size_bytes: int) -> int:
-        """How many parts the power of two below ``size_bytes`` has; 0 where sizes are not rounded so."""
+        """Number of parts of the power of two below ``size_bytes``; 0 if sizes are not rounded to such parts."""
         interval = max(size_bytes.bit_length() - 1 - 20, 0)
         return self.roundup_power2_divisions[min(interval, len(self.roundup_power2_divisions) - 1)]
 
@@ -45,7 +45,7 @@ DEFAULT: Final = AllocatorSettings()
 def parse_settings(text: str, *, device_bytes: int | None = None, limit_bytes: int | None = None) -> AllocatorSettings:
     """The settings in a value of PYTORCH_ALLOC_CONF (before: PYTORCH_CUDA_ALLOC_CONF). Raises ``UsageError``.
 
-    Options that do not change what is reserved are passed over.
+    Options that do not change the reserved memory are ignored.
 
     >>> parse_settings("expandable_segments:True,max_split_size_mb:64").max_split_size_bytes
     67108864
@@ -72,7 +72,7 @@ def parse_settings(text: str, *, device_bytes: int | None = None, limit_bytes: i
 
 
 def recorded_settings(stored: Mapping[str, Any]) -> AllocatorSettings:
-    """The settings as a snapshot holds them under ``allocator_settings``; what is odd counts as not set."""
+    """The settings in a snapshot's ``allocator_settings``; an odd value counts as not set."""
     split = _amount(stored.get("max_split_size"))
     threshold = stored.get("garbage_collection_threshold")
     divisions = stored.get("roundup_power2_divisions")

@@ -19,7 +19,7 @@ __all__ = ["find_room"]
 _GROWS: Final = frozenset({Category.ACTIVATIONS, Category.INPUT})
 _STAYS: Final = frozenset({Category.PARAMETERS, Category.GRADIENTS, Category.OPTIMIZER_STATE})
 _LEAST_STEPS: Final = 3  # one that makes the optimizer's state, a whole one, and the beginning of the next
-_MOST_UNTOLD: Final = 0.5  # of the peak: of more it is not known what stands in the way
+_MOST_UNTOLD: Final = 0.5  # a share of the peak: with more of it unknown, the limit of the batch is unknown
 
 
 def find_room(
@@ -60,7 +60,7 @@ def find_room(
 def _fullest(course: NDArray[np.int64], phases: Phases) -> tuple[int | None, str | None]:
     """The row of the highest peak of a whole step.
 
-    The last step is left out: of what it made it may not yet be seen that it reaches the backward pass.
+    The last step is left out: the record may end before its allocations reach the backward pass.
     """
     steps = phases.steps
     if phases.known_by is None:

@@ -17,7 +17,7 @@ class FreeKey(NamedTuple):
 
 
 class Block:
-    """A stretch of one segment: handed out, waiting for streams, free, or, in an expandable segment, without memory."""
+    """A part of one segment: allocated, waiting for streams, free, or, in an expandable segment, unmapped."""
 
     __slots__ = ("address", "after", "allocated", "before", "expandable", "inserted_at", "mapped", "pending", "pool",
                  "size", "stream")  # fmt: skip
@@ -80,7 +80,7 @@ class Block:
 
 
 class Pool:
-    """The free blocks of one kind, in order, and the parts of expandable segments that have no memory."""
+    """The free blocks of one kind, in order, and the unmapped parts of expandable segments."""
 
     __slots__ = ("by_address", "free", "searches", "small", "unmapped")
 
@@ -118,7 +118,7 @@ class Pool:
 
 
 def join(block: Block, neighbour: Block | None) -> None:
-    """Makes one block of two, where the neighbour is free and has memory as ``block`` has, or has none like it."""
+    """Merges two blocks if the neighbour is free and both are mapped, or both unmapped."""
     if neighbour is None or not neighbour.is_free or neighbour.mapped != block.mapped:
         return
     if neighbour.mapped:

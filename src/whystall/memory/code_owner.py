@@ -21,7 +21,7 @@ class Owner(IntEnum):
     NATIVE = 4
 
 
-# Extensions of compiled code, and of what stands for it when its source is unknown.
+# Extensions of compiled code, and of its stand-ins when its source is unknown.
 _COMPILED: Final = re.compile(
     r"(^|[/\\])[^/\\]*\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|s|o|a|so(\.[\d.]+)?|dll|pyd|dylib|rs)$", re.IGNORECASE
 )

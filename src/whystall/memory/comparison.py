@@ -1,4 +1,4 @@
-"""Two snapshots beside each other: what each line held at the peak of either."""
+"""Two snapshots beside each other: the memory of each line at the peak of either."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _changes(old: dict[Key, int], new: dict[Key, int]) -> Iterator[SiteChange]:
 
 
 def _alone(some: dict[Key, int], others: dict[Key, int]) -> dict[Key, Key]:
-    """The lines that ``others`` lacks, by their function, of which each has no other one."""
+    """The lines that ``others`` lacks, by function: only those whose function has no other such line."""
     found = [key for key in some if key not in others]
     times = Counter(map(_without_line, found))
     return {_without_line(key): key for key in found if times[_without_line(key)] == 1}

@@ -1,4 +1,4 @@
-"""A snapshot explained: when most was allocated, who held it, what lies idle, what grows, and what was given back."""
+"""A snapshot explained: its peak, the peak's holders, idle memory, growth, and returned segments."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _at_end(record: DeviceRecord) -> AtEnd | None:
     np.add.at(used, blocks.segment[~free], blocks.size[~free])
     in_blocks = np.zeros(len(segments), np.int64)
     np.add.at(in_blocks, blocks.segment, blocks.size)
-    # An old file may list no free blocks: what no block covers is free, too.
+    # An old file may list no free blocks: memory outside all blocks is free, too.
     idle = np.maximum(segments.total, in_blocks) - used
     active = blocks.state == State.ACTIVE
     allocated = int(blocks.size[active].sum())
@@ -203,10 +203,10 @@ def _at_end(record: DeviceRecord) -> AtEnd | None:
 
 
 def _given_back(record: DeviceRecord) -> tuple[int, int, int, int | None]:
-    """How often segments were given back to the device, how much, how often it was asked again at once, for how much.
+    """Returns of segments to the device: their number, their bytes, the requests right after, the largest of these.
 
-    Where the device refuses, the allocator gives back what is cached and asks again: that costs a synchronisation. A
-    return that no request follows is ``empty_cache``.
+    When the device refuses, the allocator returns cached segments and requests again, at the cost of a synchronisation.
+    A return without a request after it is ``empty_cache``.
     """
     action = record.events.action
     shrinks = (action == Action.SEGMENT_FREE) | (action == Action.SEGMENT_UNMAP)

@@ -16,7 +16,7 @@ from whystall.memory.snapshot import HOST, DeviceRecord
 __all__ = ["find"]
 
 _LEAST: Final = 1 << 30  # bytes; smaller jobs run short of nothing
-_WORTH: Final = 0.05  # of what is reserved or allocated
+_WORTH: Final = 0.05  # of reserved or allocated memory
 _CLOSE: Final = 0.05  # largest error of the simulation of the record
 _MOST_OF_IT: Final = 0.4
 _MOST_LINES: Final = 3
@@ -42,9 +42,9 @@ def find(
 def _fragmentation(
     record: DeviceRecord, alive: Lifetimes, reserved: Reserved | None, told: DeviceMemory, settings: AllocatorSettings
 ) -> Iterator[MemoryFinding]:
-    """Whether expandable segments would have needed less, where the simulated allocator retells what happened.
+    """Whether expandable segments would have needed less, if the simulated allocator matches the record.
 
-    Where memory ran out, the remedies for it say whether expandable segments help.
+    If memory ran out, the remedies for it say whether expandable segments help.
     """
     if told.out_of_memory:
         return
@@ -79,7 +79,7 @@ def _activations(told: DeviceMemory) -> Iterator[MemoryFinding]:
     if bytes_ < _MOST_OF_IT * told.peak.allocated_bytes or told.peak.allocated_bytes < _LEAST:
         return
     held_by = [one for one in told.peak.holders if one.category is Category.ACTIVATIONS and one.site is not None]
-    lines = [one for one in held_by if one.count > 1] or held_by  # what runs once, as the loss does, is no block
+    lines = [one for one in held_by if one.count > 1] or held_by  # a line that runs once, as the loss does, is no block
     most = sum(one.bytes for one in lines[:_MOST_LINES])
     named = ", ".join(str(one.site) for one in lines[:_MOST_LINES])
     largest = f", {_mib(lines[0].bytes)} of them from {lines[0].site}" if lines else ""

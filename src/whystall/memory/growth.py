@@ -1,4 +1,4 @@
-"""Whether each step leaves more memory allocated than the one before, and which lines asked for what stays."""
+"""Whether each step leaves more memory allocated than the one before, and the lines whose allocations stay."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def find_growth(
 
 
 def _sites(alive: Lifetimes, bounds: NDArray[np.int64], stacks: Stacks) -> tuple[GrowthSite, ...]:
-    """The lines of which something made in most of these steps is still there when the last one ends."""
+    """The lines with allocations from most of these steps that live on at the end of the last one."""
     steps = len(bounds) - 1
     stays = (alive.begin >= bounds[0]) & (alive.begin < bounds[-1]) & (alive.end >= bounds[-1])
     step = np.searchsorted(bounds, alive.begin[stays], side="right")
@@ -54,7 +54,7 @@ def _sites(alive: Lifetimes, bounds: NDArray[np.int64], stacks: Stacks) -> tuple
     for number in np.unique(site).tolist():
         own = site == number
         seen = len(np.unique(step[own]))
-        if seen * 2 <= steps:  # what the last step alone holds is not what grows
+        if seen * 2 <= steps:  # memory of the last step alone does not grow
             continue
         where = stacks.sites[number] if number >= 0 else None
         line = None if where is None else where.place

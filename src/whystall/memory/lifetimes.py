@@ -1,4 +1,4 @@
-"""From an allocator's events to allocations with a beginning and an end, and to what was held after each event."""
+"""From an allocator's events to allocations with a beginning and an end, and to the held memory after each event."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Numbers = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """Allocations by when they began: those before the record first.
+    """Allocations by their beginning: those before the record first.
 
-    ``begin`` is the event's row, or `BEFORE`; ``end`` the row that gave the memory back, or the number of events where
-    none did. Sizes are of blocks: rounded as the allocator rounds. ``requested`` is what was asked for.
+    ``begin`` is the event's row, or `BEFORE`; ``end`` the row of the free, or the number of events if there is none.
+    Sizes are of blocks: rounded as the allocator rounds. ``requested`` is the size before rounding.
     """
 
     begin: Rows
@@ -99,7 +99,7 @@ def _matched(events: Events) -> tuple[_Inside, Rows]:
 
 
 def _labelled(inside: _Inside, events: Events) -> Numbers:
-    """The label of each allocation: the one that it was made under, or one that was put on it later, at its address."""
+    """The label of each allocation: the current one when it was made, or a later one at its address."""
     labels: Numbers = events.metadata[inside.begin].astype(np.int32)
     later = np.flatnonzero((events.action == Action.ANNOTATE) & (events.metadata >= 0))
     if not len(later):
@@ -124,7 +124,7 @@ def _unrecorded(record: DeviceRecord) -> Rows:
 
 
 def _correct(size: Rows, inside: _Inside, record: DeviceRecord) -> None:
-    """Gives what is held at the end the size of its block, which may be larger than the rounding says."""
+    """Gives an allocation held at the end the size of its block, which may be larger than the rounding suggests."""
     blocks, events = record.blocks, record.events
     held = np.flatnonzero(blocks.state == State.ACTIVE)
     alive = np.flatnonzero(inside.end == len(events))

@@ -20,7 +20,7 @@ _PLUMBING: Final = re.compile(
     r"unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^_?Py[A-Z_]|^_PyEval|^(start_thread|__?clone3?|_start|"
     r"__libc_start\w*|main|execute_native_thread_routine)$|std::error_code|pybind11::|^\?*$|^<unwind |^0x[0-9a-f]+$"
 )
-# A factory says less than the operator that wanted its memory.
+# The operator that wanted a factory's memory is more informative than the factory.
 _FACTORIES: Final = frozenset({"empty", "empty_strided", "empty_memory_format", "empty_like", "new_empty", "resize_"})
 _OPERATOR: Final = re.compile(r"at::_ops::(\w+?)(?:_out)?::(?:call|redispatch)")
 
@@ -38,7 +38,7 @@ def _rules() -> tuple[_Rule, ...]:
 
 
 def name_of(functions: Sequence[str]) -> str | None:
-    """Facts from the frames, the innermost first; ``None`` where none says anything.
+    """Facts from the frames, the innermost first; ``None`` if no rule fits a frame.
 
     >>> name_of(["at::_ops::mm::call(at::Tensor)", "torch::autograd::generated::MmBackward0::apply(...)"])
     'MmBackward0: aten::mm'
@@ -63,7 +63,7 @@ def operator_of(functions: Sequence[str]) -> str | None:
 
 @lru_cache(maxsize=1 << 16)
 def _said(function: str) -> tuple[int, str] | None:
-    """The number of the first rule that a frame meets, and what it then says."""
+    """The number of the first rule that fits a frame, and the rule's words."""
     for number, rule in enumerate(_rules()):
         match = rule.function.search(function[:_LONGEST])
         if match is not None:

@@ -19,7 +19,7 @@ __all__ = ["Phase", "Phases", "find_phases", "with_steps_of"]
 _STEP: Final = re.compile(r"^ProfilerStep#\d+$")
 _OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#")
 _LEAST_STEPS: Final = 2
-_MOST_STACKLESS: Final = 0.9  # of the allocations: of more it cannot be said that frames were recorded
+_MOST_STACKLESS: Final = 0.9  # of the allocations: with more, frames may not have been recorded
 
 
 class Phase(IntEnum):
@@ -34,7 +34,7 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """``at`` is the phase of each event. ``steps`` are the rows at which steps begin, and ``known_by`` what says so."""
+    """``at`` is the phase of each event, ``steps`` the rows at which steps begin, ``known_by`` their evidence."""
 
     at: NDArray[np.int8]
     steps: NDArray[np.int64]
@@ -50,9 +50,9 @@ class Phases:
 def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
     """The phases of a device's events, by the marks on the stacks of its allocations and frees.
 
-    On CUDA the backward pass runs on a thread of autograd's own, on which there are no Python frames. Where frames
-    were recorded, and those of a forward pass are among them, what has none is taken for the backward pass. The loss,
-    between a forward pass and the backward pass after it, belongs to the forward pass.
+    On CUDA the backward pass runs on a thread of autograd's own, which has no Python frames. If frames were recorded,
+    and those of a forward pass are among them, events without frames count as the backward pass. The loss, between a
+    forward pass and the backward pass after it, belongs to the forward pass.
     """
     events = record.events
     tells = _tells(record)
@@ -62,7 +62,7 @@ def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
     seen[events.stack[tells]] = True
     forward = bool((stacks.marks[seen[:-1]] & (Mark.FORWARD | Mark.OPERATION)).any())
     engine = forward and stackless < _MOST_STACKLESS * int(np.count_nonzero(allocs))
-    by_stack = _by_stack(stacks, engine=engine)  # the last is of what has no stack
+    by_stack = _by_stack(stacks, engine=engine)  # the last entry is for events without a stack
     latest = np.arange(len(tells), dtype=np.int32)
     latest[~tells] = -1
     if len(latest):
@@ -78,7 +78,7 @@ def find_phases(record: DeviceRecord, stacks: Stacks) -> Phases:
 def with_steps_of(devices: Iterable[tuple[DeviceRecord, Phases]], record: DeviceRecord, own: Phases) -> Phases:
     """The phases of pinned host memory with the steps of the first device that has any, by their times.
 
-    Nothing marks steps on the host's record, and what fills it runs on threads that make no pass.
+    Nothing marks steps on the host's record, and the threads that fill it make no pass.
     """
     time = record.events.time_us
     if time is None:
@@ -106,9 +106,9 @@ def _by_stack(stacks: Stacks, *, engine: bool) -> NDArray[np.int8]:
 
 
 def _drop_returns(at: NDArray[np.int8], marks: NDArray[np.int64], latest: NDArray[np.int32]) -> NDArray[np.int8]:
-    """The phases with what `backward` does after autograd's engine has ended belonging to none.
+    """The phases, without one for events in `backward` after autograd's engine has ended.
 
-    It is separated from earlier work only where the engine's own calls are seen.
+    The end of the engine is visible only if the engine's own calls are.
     """
     in_engine = (marks & Mark.ENGINE) > 0
     in_engine |= (at == Phase.BACKWARD) & (marks == 0)  # autograd's thread without Python frames
@@ -119,7 +119,7 @@ def _drop_returns(at: NDArray[np.int8], marks: NDArray[np.int64], latest: NDArra
     last_engine = np.maximum.accumulate(np.where(in_engine, place, -1))
     last_other = np.maximum.accumulate(np.where(at != Phase.BACKWARD, place, -1))
     returned = calling & (last_engine > last_other) & (latest >= 0)
-    # The engine may go on: only what no later call of it follows in the same pass is after it.
+    # The engine may go on: an event is after it only if no later call of it follows in the same pass.
     next_engine = _following(np.where(in_engine, place, len(at)))
     next_other = _following(np.where(at != Phase.BACKWARD, place, len(at)))
     return np.where(returned & (next_engine >= next_other), np.int8(Phase.UNKNOWN), at)
@@ -132,9 +132,9 @@ def _following(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _add_losses(at: NDArray[np.int8], *, ran_out: bool) -> NDArray[np.int8]:
-    """The phases with what lies between a forward pass and what follows it: more of it, or the backward pass.
+    """The phases, with events between a forward pass and more of it or the backward pass as part of the forward pass.
 
-    Where memory ran out the end counts as such: what was asked for last belongs to the pass that was under way.
+    If memory ran out, the end of the record counts as such: the last request belongs to the pass under way.
     """
     known = at != Phase.UNKNOWN
     if not known.any():

@@ -22,11 +22,11 @@ NUMBERS: Final = {category: number for number, category in enumerate(CATEGORIES)
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
-# A pass without gradients lets go of what its lines make as it goes on, but for what few lines keep (a cache of keys
+# A pass without gradients frees the results of its lines as it goes on, except those of a few lines (a cache of keys
 # and values, an output).
-_REPEATED: Final = 4  # calls of a line in a pass: of fewer it does not show whether it keeps or lets go
-_LEAST_REPEATED: Final = 3  # lines that were called so often and keep: more than a cache of keys and values needs
-_SHARE_REPEATED: Final = 0.2  # of the lines that were called so often
+_REPEATED: Final = 4  # calls of a line in a pass: fewer do not show whether it keeps or frees
+_LEAST_REPEATED: Final = 3  # lines with that many calls that keep: more than a cache of keys and values needs
+_SHARE_REPEATED: Final = 0.2  # of the lines with that many calls
 _LEAST_LINES: Final = 8  # lines of a pass without repetition
 _SHARE_LINES: Final = 0.5
 _MANY: Final = 4  # allocations of one line that a step of an optimizer holds at a time
@@ -40,7 +40,7 @@ _NO_SIGN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Purposes:
-    """By allocation: the number of its category in `CATEGORIES`, and that of what says so in ``because``."""
+    """By allocation: the number of its category in `CATEGORIES`, and that of its reason in ``because``."""
 
     category: NDArray[np.int8]
     reason: NDArray[np.int16]
@@ -49,7 +49,7 @@ class Purposes:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """A forward pass up to an event: the calls that keep what they allocate, and what says that gradients are on."""
+    """A forward pass up to an event: the calls that keep their allocations, and the signs that gradients are on."""
 
     keeping: Rows
     signs: str | None
@@ -244,13 +244,13 @@ class Judge:
         return found
 
     def expects_backward(self, at: int) -> bool:
-        """Whether an event lies in a forward pass after which a backward pass is to come."""
+        """Whether a backward pass will follow the forward pass of an event."""
         if not 0 <= at < self._events or self._phases.at[at] != Phase.FORWARD:
             return False
         return bool((self._phases.at == Phase.BACKWARD).any()) or self._pass_at(at).signs is not None
 
     def _pass_at(self, at: int) -> _Pass:
-        """The forward pass around an event; one with gradients keeps what its calls allocate."""
+        """The forward pass around an event; one with gradients keeps the allocations of its calls."""
         begin = self._pass_begin(at)
         made = self._is_forward & (self._alive.begin > begin) & (self._alive.begin <= at) & (self._calls >= 0)
         made &= ~self._has(Mark.COMMUNICATION | Mark.WORKSPACE | Mark.INPUT)

@@ -133,8 +133,8 @@ _NO_ROWS: Final[NDArray[np.uint32]] = np.zeros(0, np.uint32)
 
 
 def _filled(column: Column, value: int) -> Column:
-    """The column with what is missing made ``value``; itself where nothing is."""
-    if column.dtype.itemsize < 8 or not len(column):  # too narrow for the mark of what is missing
+    """The column with ``value`` for missing entries; the same column if there are none."""
+    if column.dtype.itemsize < 8 or not len(column):  # too narrow for the mark of a missing entry
         return column
     missing = column == MISSING
     return np.where(missing, value, column) if missing.any() else column
@@ -165,7 +165,7 @@ def _events(columns: dict[str, NDArray[Any]], rows: NDArray[np.uint32]) -> Event
 
 
 def _sizes(size: Column) -> Column:
-    """The sizes, of which those that no device has are 0."""
+    """The sizes, with 0 for those that no device has."""
     odd = (size < 0) | (size > _LARGEST)
     return np.where(odd, 0, size) if odd.any() else size
 

@@ -15,7 +15,7 @@ MOST_SIMULATED = 100_000
 
 
 def requests_of(record: DeviceRecord, alive: Lifetimes, until: int | None = None) -> list[Allocation | Free]:
-    """The requests before the event ``until``; what was there before the record comes first."""
+    """The requests before the event ``until``; memory from before the record comes first."""
     last = len(record.events) if until is None else until
     begin, end = alive.begin, np.minimum(alive.end, len(record.events))
     stream = np.where(begin == BEFORE, 0, record.events.stream[np.maximum(begin, 0)]).tolist()

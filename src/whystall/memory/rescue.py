@@ -23,9 +23,9 @@ __all__ = ["add_rescues"]
 
 _MOST_HOLDERS: Final = 10
 _MOST_LINES: Final = 3
-_WORTH: Final = 0.05  # of what is allocated: what holds less is no place to look
-_MOST_LIKE_LOGITS: Final = 4  # allocations of the size of what the loss asks for: of more it is chance
-_EIGHT_BIT: Final = 0.75  # of 32-bit state that 8 bits save: Dettmers et al., arXiv 2110.02861
+_WORTH: Final = 0.05  # of allocated memory: a smaller holder is not worth a remedy
+_MOST_LIKE_LOGITS: Final = 4  # allocations of the size that the loss requests: more are chance
+_EIGHT_BIT: Final = 0.75  # share of 32-bit state that 8 bits save: Dettmers et al., arXiv 2110.02861
 _GIB: Final = 1 << 30
 
 
@@ -38,7 +38,7 @@ class _Moment:
     stacks: Stacks
     out: OutOfMemory
     asking: int
-    """The stack that asked."""
+    """The stack of the request."""
 
     def of(self, category: Category) -> NDArray[np.bool_]:
         """Memory of a category."""
@@ -63,7 +63,7 @@ def add_rescues(
     settings: AllocatorSettings,
     texts: tuple[str, ...],
 ) -> OutOfMemory:
-    """The shortage with what held memory at that moment, and what would have made room."""
+    """The shortage with the holders of memory at that moment, and the remedies."""
     rows = np.flatnonzero(alive.alive_at(out.event))
     there, purposes = alive.chosen(rows), judge.of(rows, out.event)
     moment = _Moment(there, purposes, stacks, out, int(record.events.stack[out.event]))
@@ -87,7 +87,7 @@ def add_rescues(
 def _by_segments(
     out: OutOfMemory, record: DeviceRecord, alive: Lifetimes, judge: Judge, settings: AllocatorSettings
 ) -> tuple[list[Rescue], str | None]:
-    """Expandable segments, if with them the simulated allocator has room; and what they would have done."""
+    """Expandable segments, if the simulated allocator has room with them; and their effect."""
     if settings.expandable_segments or out.reserved_bytes is None or out.device_free_bytes is None:
         return [], None
     if not 0 < len(alive) <= MOST_SIMULATED:
@@ -113,7 +113,7 @@ def _by_segments(
     return [Rescue("PYTORCH_ALLOC_CONF=expandable_segments:True", out.asked_bytes, True, known_by)], None
 
 
-# --- what takes the most ----------------------------------------------------------------------------------------------
+# --- the largest holders ----------------------------------------------------------------------------------------------
 
 
 def _loss(moment: _Moment) -> NDArray[np.bool_]:
@@ -151,7 +151,7 @@ def _of_loss(moment: _Moment, loss: NDArray[np.bool_]) -> Iterator[Rescue]:
 
 
 def _of_activations(moment: _Moment, loss: NDArray[np.bool_]) -> Iterator[Rescue]:
-    """To compute again what the forward pass keeps."""
+    """Recomputation of activations that the forward pass keeps."""
     kept = moment.of(Category.ACTIVATIONS) & ~loss
     bytes_ = moment.bytes_of(kept)
     if bytes_ < _WORTH * moment.out.allocated_bytes or not bytes_:
@@ -175,7 +175,7 @@ def _of_activations(moment: _Moment, loss: NDArray[np.bool_]) -> Iterator[Rescue
 
 
 def _of_states(moment: _Moment) -> Iterator[Rescue]:
-    """To divide among ranks what does not grow with the batch."""
+    """Fewer bits or sharding for state that does not grow with the batch."""
     state = moment.bytes_of(moment.of(Category.OPTIMIZER_STATE))
     if state >= _WORTH * moment.out.allocated_bytes and state:
         frees = int(state * _EIGHT_BIT)
@@ -196,7 +196,7 @@ def _of_states(moment: _Moment) -> Iterator[Rescue]:
 
 
 def _of_the_pass(moment: _Moment) -> Iterator[Rescue]:
-    """To ask for less, where a forward pass asked and nothing that is known holds much."""
+    """A smaller batch or shorter sequences, if a forward pass made the request."""
     marks = moment.stacks.marks_of(np.append(moment.there.stack, moment.asking))
     of_pass = ((marks & (Mark.FORWARD | Mark.OPERATION)) > 0) & ((marks & (Mark.BACKWARD | Mark.COMMUNICATION)) == 0)
     if not of_pass[-1]:

@@ -46,7 +46,7 @@ class Category(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Allocations of one kind that one line asked for. ``site`` is `None` where no frame was recorded.
+    """Allocations of one kind by one line. ``site`` is `None` where no frame was recorded.
 
     ``within`` is the line of a library that the line reached through a module's call.
     """
@@ -151,10 +151,10 @@ class Rescue:
 class OutOfMemory:
     """An allocation that found no room.
 
-    ``outside_bytes`` are what neither is free on the device nor reserved by this allocator: CUDA's context, libraries'
-    workspaces, NCCL's buffers, other processes. ``missing_bytes`` are what was asked for beyond what the device had
-    free. For the last one of a record, ``held`` and ``holders`` list the memory then, ``rescues`` the remedies,
-    the best one first, and ``segments`` the effect of expandable segments.
+    ``outside_bytes`` are neither free on the device nor reserved by this allocator: CUDA's context, libraries'
+    workspaces, NCCL's buffers, other processes. ``missing_bytes`` are the part of the request beyond the device's free
+    memory. For the last one of a record, ``held`` and ``holders`` list the memory then, ``rescues`` the remedies, the
+    best one first, and ``segments`` the effect of expandable segments.
     """
 
     event: int
@@ -177,10 +177,10 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class BatchRoom:
-    """The highest peak of a whole step after the first, by what grows with the batch and what does not.
+    """The highest peak of a whole step after the first, in a part that grows with the batch and one that does not.
 
-    ``left_bytes`` are those of the device beyond the peak and ``outside_bytes``; where these are `None`, what lies
-    outside torch's allocator is to be taken off.
+    ``left_bytes`` are those of the device beyond the peak and ``outside_bytes``; if these are `None`, the memory
+    outside torch's allocator has to be subtracted.
     """
 
     step: int
@@ -195,7 +195,7 @@ class BatchRoom:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFinding:
-    """A cause of whystall's list (``whystall explain ID``) with what it costs in bytes.
+    """A cause of whystall's list (``whystall explain ID``) with its cost in bytes.
 
     ``enough_bytes``: with that much less reserved, the device would not have refused.
     """
@@ -213,7 +213,7 @@ class MemoryFinding:
 class DeviceMemory:
     """One allocator of one snapshot. Times count from the first event of the record.
 
-    ``retried_bytes`` are the most that the device gave at once after it had refused them; `None` where it never did.
+    ``retried_bytes`` are the largest request that succeeded after a refusal; `None` if there was none.
     """
 
     device: str
@@ -265,7 +265,7 @@ class FirstOut:
 
 @dataclass(frozen=True, slots=True)
 class SiteExcess:
-    """A line of which the fullest rank holds more at its peak than the median of the others, at theirs."""
+    """A line that holds more at the fullest rank's peak than the median of the other ranks, at theirs."""
 
     site: str | None
     function: str | None
@@ -275,7 +275,7 @@ class SiteExcess:
 
 @dataclass(frozen=True, slots=True)
 class RanksTogether:
-    """Snapshots of several ranks, a file each, of the device of each that ran out or else held most."""
+    """Snapshots of several ranks, one file each: of each the device that ran out, or else held most."""
 
     files: int
     ran_out: int
@@ -300,7 +300,7 @@ class SiteChange:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotComparison:
-    """Two snapshots, one device of each, by the lines that asked."""
+    """Two snapshots, one device of each, by line."""
 
     device: str
     before: str

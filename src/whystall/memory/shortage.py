@@ -1,4 +1,4 @@
-"""Allocations that found no room: what was asked for, what torch had, and what lay outside it."""
+"""Allocations that found no room: their size, torch's memory, and the memory outside it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _missing(asked: int, free: int | None) -> int | None:
 
 
 def _outside(whole: int | None, free: int | None, reserved: int | None) -> tuple[int | None, str | None]:
-    """Device memory that is neither free nor given to this allocator, or the reason why it is unknown."""
+    """Device memory that is neither free nor this allocator's, or the reason why it is unknown."""
     if whole is None:
         return None, "a snapshot does not hold the device's capacity: give --device-memory"
     if free is None:

@@ -1,4 +1,4 @@
-"""How torch's caching allocator rounds: the sizes of blocks, and those of the segments that it asks of a device."""
+"""The rounding of torch's caching allocator: sizes of blocks, and of the segments that it requests from a device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["LEAST", "OWN_SEGMENT", "SEGMENT_ROUNDING", "SMALL", "SMALL_SEGMENT",
 
 # c10/core/AllocatorConfig.h of torch 2.13; before, the same numbers in c10/cuda/CUDACachingAllocator.cpp.
 LEAST: Final = 512
-"""Bytes of the smallest block, of which all are multiples."""
+"""Bytes of the smallest block; all are multiples of it."""
 SMALL: Final = MIB
 """The largest block that comes from the small pool."""
 SMALL_SEGMENT: Final = 2 * MIB

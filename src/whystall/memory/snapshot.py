@@ -1,4 +1,4 @@
-"""A memory snapshot as columns: what each device's allocator did, what it held in the end, and the lines that asked."""
+"""A memory snapshot as columns: the events of each device's allocator, its memory at the end, and the lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts from the call stack of an allocation: marks of torch's own functions, and the line that asked."""
+"""Facts from the call stack of an allocation: marks of torch's own functions, and the line of the request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Mark(IntFlag):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Site:
-    """A line that asked for memory. ``within`` is the line of a library that it reached through a module's call."""
+    """A line that requested memory. ``within`` is the line of a library that it reached through a module's call."""
 
     file: str
     line: int | None
@@ -152,14 +152,14 @@ class _Flat:
         return found
 
     def innermost(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The place of each stack's innermost frame that is chosen; of no stack the length where there is none."""
+        """The place of each stack's innermost chosen frame; the number of frames if none is chosen."""
         return self.least(np.where(chosen[self.rows], self.place, len(self.rows)))
 
 
 def read_stacks(frames: Frames) -> Stacks:
     """The facts of each stack.
 
-    The site is the innermost line of the user's; else of a library; else of torch; else what C++ frames say.
+    The site is the innermost line of the user's; else of a library; else of torch; else the facts in the C++ frames.
     """
     if not len(frames):
         nothing = np.zeros(0, np.int64)
@@ -258,7 +258,7 @@ def _within(
     return np.where(reached, flat.rows[flat.starts + np.where(reached, inner, 0)].astype(np.int64), -1)
 
 
-# The less, the better a frame says who asked.
+# The lower the rank, the better the frame identifies the request.
 _RANKS: Final = {Owner.USER: 0, Owner.LIBRARY: 1, Owner.TORCH: 3, Owner.PLUMBING: 5, Owner.NATIVE: 6}
 
 
@@ -287,7 +287,7 @@ def _native_site(flat: _Flat, stack: int) -> Site:
 
 
 class _Shortening:
-    """Leaves out the folders that say nothing: where packages are installed, and what the user's files share."""
+    """Removes uninformative folders: those where packages are installed, and those that all the user's files share."""
 
     def __init__(self, frames: Iterable[Frame]) -> None:
         folders = [without_root(frame.file).split("/")[:-1] for frame in frames if _is_in_folder(frame.file)]

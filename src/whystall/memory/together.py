@@ -1,4 +1,4 @@
-"""The snapshots of a job's ranks together: which ran out of memory first, and what the fullest holds more."""
+"""The snapshots of a job's ranks together: the first that ran out of memory, and the excess of the fullest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Site = tuple[str | None, str | None]
 
 
 def together(reports: Sequence[MemoryReport]) -> RanksTogether | None:
-    """Results of several ranks' snapshots side by side; `None` of fewer than two that hold a device."""
+    """Results of several ranks' snapshots side by side; `None` unless at least two hold a device."""
     ranks = [(report.file, device) for report in reports if (device := _fullest(report)) is not None]
     if len(ranks) < 2:
         return None

@@ -1,8 +1,8 @@
-"""Which module and which phase an operator belongs to, from what PyTorch itself keeps track of.
+"""Finds an operator's module and phase, from PyTorch's own bookkeeping.
 
 Forward: module hooks keep a stack of frames. Backward: every autograd node carries the number that was current when it
-was made (`_sequence_nr`), so the module of a backward operator is the one that was on the stack at that number. Nothing
-is attached to tensors or to the autograd graph, which is why nothing in the user's code can trip over it.
+was made (`_sequence_nr`), so the module of a backward operator is the module on the stack at that number. Nothing is
+attached to tensors or to the autograd graph, so the user's code cannot trip over it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001 - likewis
 
 
 class ThreadState:
-    """One thread's place in the model: the stack of frames, the numbers seen, and what was counted where."""
+    """One thread's place in the model: the stack of frames, the numbers seen, and the counts by place."""
 
     def __init__(self, tree: Tree, forward_of: ThreadState | None = None) -> None:
         self.tree = tree
@@ -81,7 +81,7 @@ class ThreadState:
         self._move(frame, part)
 
     def switch(self, part: Part) -> Part:
-        """Counts what follows as ``part``; the part until now."""
+        """Counts later operators as ``part``; returns the part until now."""
         before = self.part
         self._move(self.frame, part)
         return before
@@ -95,7 +95,7 @@ class ThreadState:
 
     def _mark(self, number: int, frame: Frame) -> None:
         """Nodes made from ``number`` on belong to ``frame``."""
-        while self._starts[-1] > number:  # numbers of a thread only grow, but for what was marked ahead
+        while self._starts[-1] > number:  # numbers of a thread only grow, except those marked ahead
             self._starts.pop()
             self._frames.pop()
         if self._starts[-1] == number:
@@ -113,7 +113,7 @@ class ThreadState:
             if self._task != NO_TASK:
                 self._end_backward()
             return self.place
-        if self.part in {"recompute", "optimizer"}:  # the latter where gradients are used as soon as they are there
+        if self.part in {"recompute", "optimizer"}:  # the latter if gradients are used as soon as they exist
             return self.place
         node = _current_node()
         if task != self._task:
@@ -170,7 +170,7 @@ class ThreadState:
 def _is_recomputing(node: Any) -> bool:
     """Whether checkpointing runs forward code inside ``node``.
 
-    Its own backward, or a hook that unpacks what it saved.
+    Its own backward, or a hook that unpacks its saved tensors.
     """
     if node.name() == "CheckpointFunctionBackward":
         return True

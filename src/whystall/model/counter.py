@@ -51,7 +51,7 @@ class FlopCounter:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets what was counted."""
+        """Forgets the counts."""
         for state in self._states:
             if state.lane is not None:
                 state.lane.rest()
@@ -123,7 +123,7 @@ class FlopCounter:
             state.switch("forward")
 
     def _begin(self) -> None:
-        """Counts natively from now on what can be, where the native part was built."""
+        """Counts natively from now on where possible, if the native part was built."""
         with self._lock:
             self._threads += 1
             if self._threads > 1:
@@ -162,7 +162,7 @@ class FlopCounter:
 
     @property
     def failure(self) -> str | None:
-        """The first failure of ours; what it touched is listed as uncovered."""
+        """The first failure of ours; the affected calls are listed as uncovered."""
         return next((f"{name}: {reason}" for name, (_, reason) in self._failures.items()), None)
 
     # --- hooks: they do nothing in threads that are not counted, nor while torch.compile looks ------------------------
@@ -229,12 +229,12 @@ class FlopCounter:
                 state.lane.made_nothing()
 
     def _lane(self) -> Lane | None:
-        """This thread's lane; every call that Python is handed says to it at its end what it was."""
+        """This thread's lane; every call that reaches Python reports its kind to it at its end."""
         state: ThreadState | None = getattr(self._local, "state", None)
         return None if state is None else state.lane
 
     def _failed(self, name: str, error: Exception) -> None:
-        """Remembers a failure of ours; the user's job goes on."""
+        """Remembers a failure of ours; the user's job continues."""
         with self._lock:
             calls, reason = self._failures.get(name, (0, f"{type(error).__name__}: {error}"))
             self._failures[name] = (calls + 1, reason)
@@ -302,11 +302,11 @@ class _Mode(TorchDispatchMode):
     def _run_wrapped(self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A call on wrappers (DTensor, nested tensors).
 
-        The wrapper takes it apart, and its parts come by themselves.
+        The wrapper splits it, and its parts are counted on their own.
         """
         inside = self._inside
         if not any(hasattr(one, "__tensor_flatten__") for one in types):
-            return func(*args, **kwargs)  # DTensor plans with fake tensors what it then does with real ones
+            return func(*args, **kwargs)  # DTensor plans with fake tensors before it computes with real ones
         if inside.entering:
             inside.entering = False
             return NotImplemented
@@ -330,7 +330,7 @@ class _Mode(TorchDispatchMode):
         return entry
 
     def _run_whole(self, known: KnownOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call that could be taken apart, were its tensors not nested: what stands in its place is for plain ones."""
+        """Counts a call on nested tensors as a whole: its decomposition is for plain ones."""
         result = known.operator(*args, **kwargs)
         try:
             self._counter._count(described(known.plan, args, kwargs, result))  # noqa: SLF001 - the two are one

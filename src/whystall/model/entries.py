@@ -14,7 +14,7 @@ from whystall.model.plans import Plan, plan_for
 
 
 class Entry:
-    """One kind of call: an operator with shapes, dtypes and scalars. Its cost is worked out when it is asked for."""
+    """One kind of call: an operator with shapes, dtypes and scalars. Its cost is computed on demand."""
 
     __slots__ = ("_call", "_cost", "_known", "name", "reason", "repeats")
 

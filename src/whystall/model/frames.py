@@ -9,7 +9,7 @@ from torch import nn
 
 
 def is_wrapper(module: nn.Module | None) -> bool:
-    """Whether this is what ``torch.compile`` returns for a module."""
+    """Whether this is the wrapper that ``torch.compile`` returns for a module."""
     return type(module).__name__ == "OptimizedModule"  # importing its class takes a second
 
 
@@ -67,7 +67,7 @@ class Tree:
             self._plant(model, self.root)
 
     def frame(self, module: nn.Module, caller: Frame) -> Frame:
-        """The frame of ``module`` when it is called from ``caller``: of several aliases, the one below the caller."""
+        """The frame of ``module`` when it is called from ``caller``: among several aliases, the one below that."""
         frames = self._aliases.get(id(module))
         if frames is None:
             return self._adopt(module, caller)

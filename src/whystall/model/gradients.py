@@ -46,7 +46,7 @@ def is_weight_gradient(node: Any, ordinal: int) -> bool | None:
 
 
 def _leads_to_parameter(node: Any) -> bool | None:
-    """``None`` for what torch.func differentiates by: its parameters and its inputs look alike."""
+    """``None`` for a leaf of torch.func's: its parameters and its inputs look alike."""
     while node is not None:
         name = node.name()
         if name.endswith("AccumulateGrad"):

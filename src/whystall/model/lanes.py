@@ -1,7 +1,7 @@
 """Calls that are counted without Python: one lane for each thread, where ``whystall.model.native`` was built.
 
-A lane counts what Python described before, and asks Python again wherever the place of a call may be another one. It
-knows calls and places as numbers; what they stand for is kept here.
+A lane counts calls that Python described before, and goes back to Python wherever the place of a call may be another
+one. It knows calls and places as numbers; their meaning is kept here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Call(Protocol):
 
 
 class ModuleSlot(defaultdict[Any, int]):
-    """Where calls are counted: ``key`` says where that is, ``number`` is its short name."""
+    """The counts of one place: ``key`` identifies it, ``number`` is its short name."""
 
     __slots__ = ("key", "number")
 
@@ -31,7 +31,7 @@ class ModuleSlot(defaultdict[Any, int]):
 
 
 class ModuleSlots(dict[Any, ModuleSlot]):
-    """A thread's places, each made when it is first asked for."""
+    """A thread's places, each made on first use."""
 
     def __init__(self) -> None:
         super().__init__()

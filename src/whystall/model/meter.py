@@ -27,11 +27,11 @@ class Reading:
 
 
 class ForwardMeter:
-    """Counts each forward pass of ``model``, or of a part of it that is called by itself (an encoder), however it ends.
+    """Counts each forward pass of ``model``, or of a part that is called on its own (an encoder), however it ends.
 
     Without ``counts`` it only times, which is more exact.
 
-    On a GPU the time lies between two events in the module's stream, read once the readings are asked for.
+    On a GPU the time lies between two events in the module's stream, read when the readings are.
     """
 
     def __init__(self, model: nn.Module, after_each: Callable[[], None] | None = None, *, counts: bool = True) -> None:
@@ -62,7 +62,7 @@ class ForwardMeter:
             if profile.path not in modules:
                 continue
             places = [(profile.path, 1)] if profile.parent is None else [(profile.path, 1), (profile.parent, -1)]
-            for path, sign in places:  # what a child did is taken from its parent
+            for path, sign in places:  # a child's work is subtracted from its parent
                 key = id(modules[path])
                 model_flops[key] += sign * profile.forward.model_flops
                 all_flops[key] += sign * profile.forward.all_flops

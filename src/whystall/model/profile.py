@@ -61,7 +61,7 @@ def model_profile(
                 except BusyError as waited:
                     reason = str(waited)
                     break
-                if watch.thread_times:  # on a CPU, where the pass runs on the thread that asks for it
+                if watch.thread_times:  # on a CPU, where the pass runs on the calling thread
                     run.add_backward(profile.modules[0].path, watch)
                 timed.append(watch.times)
                 threads.append(watch.thread_times)
@@ -109,7 +109,7 @@ class _Run:
             tensor.grad = None
 
     def add_backward(self, root: str, watch: Stopwatch) -> None:
-        """The whole backward pass but for what it computes again: its nodes and what the engine does between them."""
+        """The whole backward pass without recomputation: its nodes and the engine's time between them."""
         if self._backward_ns is None:
             return
         for times, whole in zip((watch.times, watch.thread_times), self._backward_ns, strict=True):

@@ -1,4 +1,4 @@
-"""Leaving a model as it was found: gradients, buffers, random numbers, and what an optimizer step changes."""
+"""Restores a model: gradients, buffers, random numbers, and an optimizer step's changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Undo = Callable[[], None]
 
 @contextmanager
 def unchanged(model: nn.Module, optimizer: Optimizer | None = None, inputs: Any = ()) -> Iterator[None]:
-    """Puts back what a profiled run changes, also after an exception.
+    """Undoes the changes of a profiled run, also after an exception.
 
     Gradients of the model and of ``inputs`` start empty. Buffers are copied; parameters and the optimizer's state only
     where an optimizer steps.
@@ -74,7 +74,7 @@ def _attributes(module: nn.Module) -> Undo:
 
 
 def _contents(tensors: Iterable[Any]) -> Undo:
-    """Puts back what tensors hold: by their memory, which expanded ones and those of an inference mode have too."""
+    """Restores tensors' contents by their memory, so that expanded tensors and inference tensors are restored, too."""
     memories: dict[int, tuple[Any, Any]] = {}
     others: list[tuple[torch.Tensor, torch.Tensor]] = []
     for tensor in tensors:

@@ -13,8 +13,8 @@ PHASES: tuple[Phase, ...] = ("forward", "backward", "recompute", "optimizer")
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
     """The work of one phase, of a model or of one module with all that it contains.
 
-    ``model_flops`` counts each product of the model once, attention scores dense; ``model_flops_causal`` takes half
-    of a causal score matrix. ``executed_flops`` adds what fused kernels compute again. ``all_flops`` adds elementwise
+    ``model_flops`` counts each product of the model once, attention scores dense; ``model_flops_causal`` takes half of
+    a causal score matrix. ``executed_flops`` adds recomputation in fused kernels. ``all_flops`` adds elementwise
     operations. ``time_ns`` is ``None`` where nothing was timed; ``time_spread_ns`` is the range over the repeats.
     ``thread_time_ns`` is the time that the running thread spent on a processor: on a CPU, and for the backward pass of
     the whole model only.
@@ -73,7 +73,7 @@ class OperatorProfile(msgspec.Struct, frozen=True, kw_only=True):
 class Uncovered(msgspec.Struct, frozen=True, kw_only=True):
     """An operator on floating-point data that has no formula: its work is in no number here.
 
-    ``reason`` says why where it is another: sparse tensors, or a failure of ours.
+    ``reason`` is set for other reasons: sparse tensors, or a failure of ours.
     """
 
     name: str
@@ -105,7 +105,7 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def model_flops(self) -> int:
-        """Model FLOPs of forward and backward together: what MFU divides by time and peak."""
+        """Model FLOPs of forward and backward together: MFU divides them by time and peak."""
         return self.forward.model_flops + self.backward.model_flops
 
     @property
@@ -115,7 +115,7 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def executed_flops(self) -> int:
-        """Executed FLOPs of forward, backward and recomputation: what HFU divides by time and peak."""
+        """Executed FLOPs of forward, backward and recomputation: HFU divides them by time and peak."""
         return self.forward.executed_flops + self.backward.executed_flops + self.recompute.executed_flops
 
     @property

@@ -36,7 +36,7 @@ def why_unknown(values: Sequence[Any]) -> str | None:
 
 
 def spec_of(tensor: torch.Tensor, *, values: bool = False) -> TensorSpec:
-    """The description of ``tensor``; with its elements where ``values`` asks for them (this synchronises)."""
+    """The description of ``tensor``; ``values`` adds its elements (this synchronises)."""
     if tensor.is_nested:
         return TensorSpec((tensor.numel(),), dtype_name(tensor.dtype), None)
     strided = tensor.layout is torch.strided
@@ -78,7 +78,7 @@ def outputs_of(result: Any) -> list[TensorSpec]:
 def signature(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
     """A key that is equal for calls of one operator that cost the same: shapes, dtypes, strides and scalars.
 
-    This runs for every operator of the user's job: it is flat and creates as little as it can.
+    This runs for every operator of the user's job: it is flat and allocates as little as possible.
     """
     key: list[Any] = []
     for value in args:

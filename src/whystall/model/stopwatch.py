@@ -1,8 +1,8 @@
 """Time by module, without a synchronisation: hooks time forward passes, a sparse profile times autograd's nodes.
 
-On a CPU the time is what passes on the host while a module runs, and beside it, for what hooks see, the time that its
-thread spent on a processor, which other programs do not lengthen. On an accelerator it is that of the kernels which a
-module's operators launched, found by correlation.
+On a CPU it is the host's time while a module runs and, if hooks apply, the time of its thread on a processor, which
+other programs do not lengthen. On an accelerator it is the time of the kernels that a module's operators launched,
+found by correlation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BusyError(Exception):
 
 
 class Stopwatch:
-    """Times what runs in its ``with`` block. ``times`` holds nanoseconds by path and phase, children included.
+    """Times the code in its ``with`` block. ``times`` holds nanoseconds by path and phase, children included.
 
     ``thread_times`` holds those that the running thread spent on a processor: forward, recomputation and optimizer, on
     a CPU alone. The backward pass is timed by the profiler, which knows no such clock.

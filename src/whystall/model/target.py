@@ -31,7 +31,7 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model and what it is called with."""
+    """A model and its arguments."""
 
     model: nn.Module
     args: tuple[Any, ...] = ()
@@ -56,7 +56,7 @@ def load_target(
 ) -> Target:
     """The model that ``name`` makes, and its inputs, on ``device`` in ``dtype`` with ``batch`` samples.
 
-    Raises ``UsageError`` or ``InputError`` with what is wrong.
+    Raises ``UsageError`` or ``InputError`` with the reason.
     """
     target = made_target(name, batch=batch, device=device, input_shape=input_shape)
     return _moved(target, device, None if dtype is None else DTYPES[dtype])

@@ -1,4 +1,4 @@
-"""Matrix products by type and shape: what arithmetic this device reaches in practice."""
+"""Matrix products by type and shape: the real arithmetic rates of this device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GPU_SHAPES: Final[tuple[Shape, ...]] = (
 PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16", "fp8")
 _DTYPES: Final = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
 _ONLY_GPUS: Final = ("tf32", "fp8")
-_TOO_LONG: Final = 3  # times what a measurement may take: seven products would take twenty times it
+_TOO_LONG: Final = 3  # times the limit of a measurement: seven products would take twenty times it
 _LAUNCHES: Final = 2000
 
 
@@ -46,9 +46,9 @@ def probe_matmul(
     seconds: float = 0.2,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Matmul], list[Skipped]]:
-    """Products of every shape in every type. Raises ``UsageError`` for a type that was asked for and cannot be.
+    """Products of every shape in every type. Raises ``UsageError`` for a requested type that the device lacks.
 
-    Without ``precisions`` those that the device cannot do are skipped with a reason.
+    Without ``precisions`` unsupported ones are skipped with a reason.
     """
     found: list[Matmul] = []
     skipped: list[Skipped] = []

@@ -1,4 +1,4 @@
-"""The device that is probed: its name, its clock, and what types it multiplies."""
+"""The probed device: its name, its clock, and the types it multiplies."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def open_device(wanted: str | None) -> ProbedDevice:
 def gpus_here(devices: Path = Path("/dev")) -> int:
     """How many GPUs torch can use.
 
-    torch is asked only where the system has a driver's files: importing it takes long. Raises ``UsageError`` where
+    torch is imported only where the system has a driver's files: the import takes long. Raises ``UsageError`` where
     torch is not there.
     """
     if importlib.util.find_spec("torch") is None:

@@ -1,4 +1,4 @@
-"""Copies within a device's memory, small to large: what bandwidth it reaches in practice."""
+"""Copies within a device's memory, small to large: its real bandwidth."""
 
 from __future__ import annotations
 

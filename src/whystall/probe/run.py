@@ -1,4 +1,4 @@
-"""One call that probes a device: what was asked for, as a calibration."""
+"""One call that probes a device: the requested measurements, as a calibration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def probe(
 ) -> Probed:
     """Measures ``what`` ("compute": products and launches, "memory": copies) for about ``seconds`` each.
 
-    Raises ``UsageError`` where torch, the device or a type that was asked for is not there.
+    Raises ``UsageError`` where torch, the device or a requested type is missing.
     """
     opened = open_device(device)
     matmul: list[Matmul] = []

@@ -86,7 +86,7 @@ def _collectives(rank: DrawnRank) -> Attendance:
 
 
 def _asked_in(rank: DrawnRank) -> NDArray[np.int64]:
-    """The step in which each of a rank's collectives was asked for, in the order of `_collectives`; -1: in none."""
+    """The step in which each of a rank's collectives was enqueued, in the order of `_collectives`; -1: in none."""
     if not rank.devices:
         row = host_collectives(rank.trace)["event"].to_numpy()
         begin = rank.trace.steps["ts_ns"].to_numpy()
@@ -99,7 +99,7 @@ def _asked_in(rank: DrawnRank) -> NDArray[np.int64]:
 def _draw(
     draft: Draft, rank: DrawnRank
 ) -> tuple[dict[int, NDArray[np.int64]], NDArray[np.int64], dict[int, DeviceNodes], dict[int, HostLane]]:
-    """The ends of a rank's steps, the node with which the first begins, and what was drawn."""
+    """The ends of a rank's steps, the node with which the first begins, and the drawn nodes."""
     spans = {thread: hosts.spans_of(rank.host, thread, rank.window) for thread in rank.threads}
     drawn = {
         number: devices.draw(draft, events, f"rank {rank.number} device {number}", rank.number)
@@ -178,7 +178,7 @@ def _active(rank: DrawnRank, thread: int, passed: list[tuple[int, int, Times, Ti
 def _polls(
     rank: DrawnRank, spans: dict[int, Spans], waits: dict[int, Waits]
 ) -> list[tuple[int, int, NDArray[np.intp], Times]]:
-    """Where a thread watched for the end of a device event by itself: device, thread, event's place, until when."""
+    """The polls of a thread for the end of a device event: device, thread, event's place, end of the polling."""
     out = []
     for number, events in rank.devices.items():
         for thread in rank.launching:
@@ -224,9 +224,9 @@ def _link_syncs(draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane], ca
 def _step_ends(
     rank: DrawnRank, drawn: dict[int, DeviceNodes], lanes: dict[int, HostLane]
 ) -> dict[int, NDArray[np.int64]]:
-    """Per step the nodes that must have ended for it to be over.
+    """The nodes that must have ended for each step to be over.
 
-    All that it launched on a device, or without one what the training thread did last in it.
+    All device events that it launched, or without a device the training thread's last node in the step.
     """
     out: dict[int, list[NDArray[np.int64]]] = {}
     for nodes in drawn.values():

@@ -111,7 +111,7 @@ def draw(draft: Draft, events: DeviceEvents, name: str, rank: int) -> DeviceNode
 
 
 def _typical_gap(events: DeviceEvents, streams: dict[int, StreamEvents]) -> int:
-    """Between two events of a stream of which the second had been launched before the first ended."""
+    """Between two events of a stream; the second one was launched before the first ended."""
     found = []
     for stream in streams.values():
         before, after = stream.place[:-1], stream.place[1:]
@@ -193,11 +193,11 @@ def _body(drawn: DeviceNodes, place: NDArray[np.intp]) -> NDArray[np.int64]:
 
 
 def _allowed_waits(draft: Draft, trace: Trace, drawn: DeviceNodes) -> None:
-    """Without a record of events: what is launched after a wait call waits for what other streams had done by then.
+    """Without a record of events: a launch after a wait call waits for the earlier work of other streams.
 
-    That is all that was launched before the call on other streams and that had ended in time. Where the wait held
-    nothing up, it is no more than what had ended each time that such an event came (a kernel's name, on its stream):
-    what ran on beside one of them is waited for by none.
+    That is all work launched before the call on other streams that had ended in time. If the wait delayed nothing, it
+    is only work that had ended before every such event (by kernel name and stream): an event that ran on beside one of
+    them is waited for by none.
     """
     names = codes(trace.device_events["name"])[drawn.events.row]
     held = _held_up(drawn)

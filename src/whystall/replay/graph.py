@@ -66,7 +66,7 @@ class Graph:
     first: NDArray[np.uint64]
     source: NDArray[np.uint32]
     target: NDArray[np.int64]
-    """Per edge the node it leads to (which ``first`` says as well)."""
+    """The node that each edge leads to (as in ``first``)."""
     lag: Times
     edge_kind: NDArray[np.uint8]
     lanes: tuple[str, ...]
@@ -79,7 +79,7 @@ class Graph:
     dropped_edges: int
     """Dependencies that the recording contradicts (clocks, lost events)."""
     clocks: dict[int, RankClock]
-    """Per rank how its own times became those of one clock for all."""
+    """The mapping of each rank's own times to one clock for all."""
 
     def own_times(self, rank: int, times: Times) -> Times:
         """Times of the graph as a rank's own clock, and so its trace, has them."""
@@ -238,7 +238,7 @@ class Draft:
         self._first.append(nodes[nodes >= 0])
 
     def shorten(self, nodes: NDArray[np.int64]) -> None:
-        """Leaves nodes without a duration: what they did is drawn elsewhere."""
+        """Leaves nodes without a duration: their work is drawn elsewhere."""
         self.column("duration")[nodes] = 0
 
     def column(self, name: str) -> NDArray[Any]:
@@ -261,7 +261,7 @@ class Draft:
         The draft is used up: nothing is held twice.
         """
         start, duration = self._taken("start"), self._taken("duration")
-        # At one instant what takes no time comes first, then calls, then the work that they launch, which begins no
+        # At one instant nodes without duration come first, then calls, then the work that they launch, which begins no
         # earlier where clocks are coarse; drawing order is program order.
         later = np.ones(self.count, np.bool_)
         for nodes in self._first:

@@ -20,7 +20,7 @@ SOFT_STATES = (HostState.NONE, HostState.PYTHON)
 """States in which a thread may wait for another one."""
 # Shorter stretches are the pause between two events, not a wait for another thread.
 _LEAST_WAIT_NS = 1_000
-# A thread that polls sees the end of what it waits for within so long, and does so for at least ten times as long.
+# A thread that polls sees the end of its wait within this time, and polls for at least ten times as long.
 _POLL_NS = 20_000
 _LEAST_POLL_NS = 200_000
 
@@ -116,7 +116,7 @@ def handovers(waiting: Spans, working: Spans, *, in_collectives: bool) -> tuple[
 
 
 def polls(spans: Spans, launched: Times, ended: Times) -> tuple[Times, Times, NDArray[np.intp]]:
-    """Where a thread looked again and again whether the device was done: begin, end, and which event it waited for.
+    """The stretches in which a thread polled the device: begin, end, and the awaited event.
 
     These are long stretches without an event that end as the last device event launched before them ends. ``launched``
     must be sorted.
@@ -161,7 +161,7 @@ def draw(
 
 
 def _covered(instants: Times, begin: Times, end: Times) -> NDArray[np.bool_]:
-    """Which instants lie in an interval; begins and ends are sorted each for itself."""
+    """Which instants lie in an interval; begins and ends are sorted separately."""
     begun = np.searchsorted(begin, instants, side="right")
     return np.asarray(begun > np.searchsorted(end, instants, side="right"), np.bool_)
 

@@ -17,7 +17,7 @@ Lanes = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """How well edges explain a recording: of the critical path's time, what nodes waited beyond all their edges."""
+    """How well edges explain a recording: the waiting on the critical path beyond all edges, out of its time."""
 
     total_ns: int
     unexplained_ns: int
@@ -92,7 +92,7 @@ def _begin_of_step(graph: Graph, played: Played) -> int:
 
 
 def _outcome(graph: Graph) -> NDArray[np.intp]:
-    """The nodes that stand for what a recording without steps was for: what ran on devices, if anything did."""
+    """The nodes that represent a recording without steps: device events, if there are any."""
     device = np.flatnonzero(graph.kind == NodeKind.DEVICE)
     return device if len(device) else np.arange(len(graph.start))
 
@@ -164,10 +164,10 @@ _HOST_PARTS = {
 
 
 def path_parts(graph: Graph, played: Played, path: NDArray[np.int64]) -> dict[str, int]:
-    """Nanoseconds of a critical path by what was done: device classes, host states, latency, and what is unexplained.
+    """Nanoseconds of a critical path by kind: device classes, host states, latency, and the unexplained rest.
 
-    The parts add up to the window, but for where the path begins before it or overlaps itself (events of a stream that
-    overlap); that is cut off, and the rest counts as ``unexplained``.
+    The parts add up to the window. Where the path begins before it, or overlaps itself (events of a stream that
+    overlap), that part is cut off, and the rest counts as ``unexplained``.
     """
     begin, end = window_ns(graph, played)
     start = np.maximum(played.start[path], begin)
@@ -200,7 +200,7 @@ def _part(kind: int, state: int) -> str:
 def fidelity(graph: Graph, played: Played, path: NDArray[np.int64]) -> Fidelity:
     """The step's length and the waiting on the critical path that no edge explains."""
     waiting = graph.delay[path]
-    # A node without any edge starts when it started: of what came before it nothing is known.
+    # A node without any edge keeps its start: its dependencies are unknown.
     rooted = played.decided_by[path] < 0
     since, _ = window_ns(graph, played)
     waiting = np.where(rooted, np.maximum(played.start[path] - since, 0), waiting)

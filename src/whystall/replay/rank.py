@@ -1,4 +1,4 @@
-"""One rank as it is drawn into the graph: its trace, its threads, its device events in the window that is replayed."""
+"""One rank of the graph: its trace, its threads, its device events in the replayed window."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_THREADS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class DrawnRank:
-    """One rank's trace, and what drawing needs of it."""
+    """One rank's trace, with the tables for drawing."""
 
     number: int
     trace: Trace

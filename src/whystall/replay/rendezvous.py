@@ -14,7 +14,7 @@ from whystall.replay.graph import LATENCY_NS, Draft, EdgeKind, NodeKind, Times
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One rank's collectives: ``number`` says which meeting each is, times are on the clock of all."""
+    """One rank's collectives: ``number`` is the meeting of each, times are on the clock of all."""
 
     rank: int
     number: NDArray[np.int64]
@@ -72,7 +72,7 @@ def meet(draft: Draft, members: Sequence[Member]) -> int:
 
 
 def _leave_later(draft: Draft, parts: pl.DataFrame) -> None:
-    """Draws what a rank goes on with in a collective after the first rank has left it: receiving what is still sent."""
+    """Draws a rank's part of a collective after the first rank has left it: it still receives."""
     late = parts.filter(pl.col("end") - pl.col("ended") > LATENCY_NS)
     for (rank,), own in late.group_by("rank", maintain_order=True):
         rest = draft.nodes(

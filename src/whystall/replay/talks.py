@@ -21,13 +21,13 @@ from whystall.trace.collectives import ENQUEUES
 from whystall.trace.columns import matching
 from whystall.trace.model import Trace
 
-# A thread that was woken by the end of a collective runs on at most so long before the end is recorded, and it had
+# A thread that was woken by the end of a collective runs on at most this long before the end is recorded, and it had
 # waited several times as long.
 _TOLD_LATE_NS: Final = 3_000_000
 _WAITED: Final = 5
 # If all cores are taken the report comes later still: it counts as the end if no other collective ended with the wait.
 _TOLD_LATEST_NS: Final = 15_000_000
-# A thread that is woken for a collective takes at most so long to get a core.
+# A thread that is woken for a collective takes at most this long to get a core.
 _WOKEN_NS: Final = 2_000_000
 
 

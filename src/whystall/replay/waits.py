@@ -1,4 +1,4 @@
-"""Calls in which the host waits for the device: for all that was launched, for their own copy, for room in a queue."""
+"""Calls in which the host waits for the device: for all launches, for their own copy, for room in a queue."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from whystall.vocabulary.runtime_calls import is_call
 # A stream takes some hundreds of launches ahead of the device, then the next one waits for room (1,024 by default;
 # 1,021 kernels on a V100, 1,022 on an A100: other entries take room as well; reference: replay.md, edge j).
 _LEAST_QUEUE: Final = 256
-# A queue counts as full where it is as long as it ever was, but for its last entries.
+# A queue counts as full at this share of its greatest length.
 _AS_LONG: Final = 0.98
-# That is a limit only if launches keep coming while the queue stays so long: fewer may be where the lead ended.
+# That is a limit only if launches keep coming while the queue stays this long: fewer may be where the lead ended.
 _FEWEST_AT_LIMIT: Final = 32
-# A few long ones suffice, however long the queue was (events take room as well): each took as long as the device's
-# event of that time (a collective), and returned as that ended.
+# A few long launches suffice, for any length of the queue (events take room as well): each took as long as the device's
+# concurrent event (a collective), and returned when that ended.
 _FEWEST_LONG: Final = 4
 _TIMES_LONG: Final = 100
 _MOST_ENDED: Final = 2
-# A launch that found room takes so long, where a recording shows none that did.
+# Duration of a launch that found room, if a recording shows none.
 _USUAL_LAUNCH_NS: Final = 5_000
 _TIMES_USUAL: Final = 2
 # Longest time that a call spends before it waits for the copy it started.
 _CALL_NS: Final = 5_000
-# A graph's launch that got room still has all of it to hand over: on an H200 it returned 11 to 18 us after an event.
+# A graph's launch that found room still has to submit the whole graph: on an H200 it returned 11 to 18 us after an
+# event.
 _GRAPH_NS: Final = 25_000
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingCalls:
-    """Calls that waited for a device, in order: when they were made, what they waited from and until.
+    """Calls that waited for a device, in order: the instants of the call, and the begin and end of the wait.
 
     ``launched_first`` are those that start something and then wait for it; others wait first, or start nothing.
     """
@@ -108,9 +109,9 @@ def _stuck_launches(
 ) -> _Blocked:
     """Launches that waited for room in the queue of their stream, or in one that all streams of the device share.
 
-    They found it as long as it ever gets, took longer than launches that found room, and returned as an event ended.
-    Which of the two queues it is the recording says: the one that explains more of the waiting. Launches that waited
-    for their own copy (``copied``) are not among them: what held them up is known.
+    They found it at its longest, took longer than launches that found room, and returned as an event ended. The
+    recording shows which of the two queues it is: the one that explains more of the waiting. Launches that waited for
+    their own copy (``copied``) are not among them: their delay is explained.
     """
     streams = list(nodes.streams.values())
     kinds = [[[stream] for stream in streams], *([[streams]] if len(streams) > 1 else [])]
@@ -143,7 +144,7 @@ def _stuck_in(
 def _stuck_on(
     rank: DrawnRank, ended: Times, streams: Sequence[StreamEvents], calls: NDArray[np.intp], start: Times, end: Times
 ) -> tuple[NDArray[np.intp], Times]:
-    """The calls that waited for room in one queue, of which the events ended at some instants."""
+    """The calls that waited for room in one queue, whose events ended at some instants."""
     taken = end[calls] - start[calls]
     done = np.searchsorted(ended, end[calls], side="right")
     # An event whose launch was not recorded was launched before the recording, as those before it on its stream.

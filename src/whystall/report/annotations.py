@@ -21,8 +21,8 @@ _IN_PROPERTY: Final = {**_IN_TEXT, ":": "%3A", ",": "%2C"}
 def render_annotations(report: Report, options: Options | None = None) -> str:
     """A line for each finding that is more than worth knowing, and one for the verdict.
 
-    Code below the folder ``options.root`` is named relative to it; a finding whose place is not known, or that is of
-    code elsewhere, stands at none.
+    Code below the folder ``options.root`` is named relative to it; a finding in other code, or in an unknown place, has
+    no place.
     """
     root = options.root if options else None
     lines = [f"::notice title=whystall::{_escaped(report.verdict.summary, _IN_TEXT)}"]

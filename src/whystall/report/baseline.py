@@ -1,8 +1,8 @@
-"""A baseline: what later runs of a job are held against, small enough to be kept beside the code.
+"""A baseline: the runs that later runs of a job are compared with, small enough to lie beside the code.
 
-It has the part of a report that comparisons read (the machine and versions among it), and how long steps were in each
-of the runs that it was made of, by which it is measured what runs of the same job differ by. A digest of both detects a
-file that was changed by hand or damaged.
+It holds the part of a report that comparisons read (the machine and versions among it), and the step lengths of each of
+its runs, which measure the noise between runs of the same job. A digest of both detects a file that was changed by hand
+or damaged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Runs = Annotated[list[RunLength], msgspec.Meta(min_length=1, max_length=MOST_RU
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The side to compare with: ``report`` is of the first of ``runs``, its counts are of all of them."""
+    """The side to compare with: ``report`` is that of the first of ``runs``, with the counts of all."""
 
     content: str
     runs: list[RunLength]
@@ -40,7 +40,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def noise(self) -> RunNoise | None:
-        """Spread of the job's runs, in the median step; ``None`` of a single run."""
+        """Spread of the job's runs, in the median step; ``None`` for a single run."""
         noises = noises_of(self.runs)
         return None if noises is None else noises["median"]
 
@@ -56,7 +56,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def baseline_of(reports: Sequence[Report]) -> Baseline:
-    """The baseline of one or several runs of one job. Raises ``ValueError`` where one has no steps."""
+    """The baseline of one or several runs of one job. Raises ``ValueError`` if one has no steps."""
     lengths = []
     for place, report in enumerate(reports, 1):
         steps = run_steps(report)
@@ -80,7 +80,7 @@ def encode_baseline(baseline: Baseline) -> bytes:
 
 
 def decode_baseline(data: bytes) -> Baseline:
-    """A baseline from its file. Raises ``ValueError`` with what is wrong with it."""
+    """A baseline from its file. Raises ``ValueError`` with the fault of a bad one."""
     try:
         file = parse_json(data, type=_File)
         if _digest(file.runs, file.report) != file.content:
@@ -103,7 +103,7 @@ def _digest(*parts: bytes | msgspec.Raw) -> str:
 
 
 def _compared_part(report: Report) -> Report:
-    """The report without what no comparison reads, such as evidence, timelines and lines of code."""
+    """The report without the parts that no comparison reads, such as evidence, timelines and lines of code."""
     findings = [
         msgspec.structs.replace(
             finding,

@@ -64,9 +64,9 @@ def saved_json(baseline: Baseline) -> str:
 
 
 def too_fine(condition: str, change: float, noise: RunNoise, runs: int) -> str | None:
-    """Why a gate on a change of the step passes what it should not; ``None`` where noise leaves it room.
+    """The reason why a gate on a change of the step is finer than the noise; ``None`` if it is coarse enough.
 
-    ``change`` is a share of the step, ``runs`` how many of the candidate there are.
+    ``change`` is a share of the step, ``runs`` the number of runs of the candidate.
     """
     least = noise.least_change(runs)
     if change <= 0 or change >= least:

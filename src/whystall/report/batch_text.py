@@ -1,4 +1,4 @@
-"""Batches that really ran: what each held and how fast it was, with the knee marked, and what follows."""
+"""Measured batches: content and speed of each, with the knee marked, and the conclusion."""
 
 from __future__ import annotations
 

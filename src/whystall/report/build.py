@@ -1,4 +1,4 @@
-"""Makes the report of a run: the rows of all ranks in one structure, with where they come from and what was lost."""
+"""Makes the report of a run: the rows of all ranks in one structure, with their origin and the losses."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def build_report(
 ) -> Report:
     """The report on traces (one for each rank, with their analyses) and the samples of a run.
 
-    ``problems`` are sentences for ``report.source.warnings``: what was left out or could not be read. ``others`` are
-    ranks of which there are summaries alone: their devices, ratings and communication are in the report as well.
+    ``problems`` are sentences for ``report.source.warnings``: parts that were left out or could not be read. ``others``
+    are ranks that have only summaries: their devices, ratings and communication are in the report as well.
     """
     read = [
         *(recording_of(trace, analysis) for trace, analysis in zip(traces, analyses, strict=True)),

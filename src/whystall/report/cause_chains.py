@@ -1,4 +1,4 @@
-"""Chains of causes: what is at the root of a loss, and what follows from it, on that rank and on those that wait."""
+"""Chains of causes: the root of a loss and its consequences, on that rank and on those that wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def chain_of(finding: Finding, report: Report) -> tuple[str, ...]:
 
 
 def followers(root: Finding, report: Report) -> list[Finding]:
-    """The findings that follow from one, each behind what it follows from."""
+    """The findings that follow from one, each behind its cause."""
     found: list[Finding] = []
     wanted, seen = [root.id], {root.id}
     while wanted:
@@ -49,5 +49,5 @@ def _on_others(finding: Finding, report: Report) -> Iterator[str]:
 
 
 def _bare(finding: Finding) -> str:
-    """A title without what is known of this case, which stands beside it."""
+    """A title without the facts of this case, which stand beside it."""
     return finding.title.partition(": ")[0] or finding.id

@@ -70,6 +70,6 @@ def size_chart(collective: str, rows: Sequence[Measured]) -> SizeChart:
 
 
 def _short(text: str) -> str:
-    """A whole number without the digits that say nothing: there is little room below an axis."""
+    """A whole number without zero decimals: there is little room below an axis."""
     number, _, unit = text.partition(" ")
     return f"{number.removesuffix('.00').removesuffix('.0')} {unit}"

@@ -1,4 +1,4 @@
-"""A sweep of collectives in words: times and bandwidths by size, the fits, and what changed since an earlier sweep."""
+"""A sweep of collectives in words: times and bandwidths by size, the fits, and the changes since an earlier sweep."""
 
 from __future__ import annotations
 

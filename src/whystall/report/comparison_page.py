@@ -1,4 +1,4 @@
-"""A comparison as a page: the verdict, both ledgers on one scale, and what changed in tables."""
+"""A comparison as a page: the verdict, both ledgers on one scale, and the changes in tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CAUSES = ("cause", "change", "worth", "what it is")
 
 @dataclass(frozen=True, slots=True)
 class LedgerOf:
-    """The ledger of one side as a bar, and what it is of."""
+    """The ledger of one side as a bar, with its label."""
 
     label: str
     segments: tuple[Segment, ...]
@@ -58,7 +58,7 @@ def _parts(comparison: Comparison) -> Iterator[Part]:
 
 
 def _ledgers(comparison: Comparison) -> tuple[LedgerOf, ...]:
-    """Both ledgers on one scale: what the shorter step saves is left empty."""
+    """Both ledgers on one scale: the time that the shorter step saves is left empty."""
     sides = (
         ("Base", comparison.base, {row.name: row.base_ns or 0 for row in comparison.ledger}),
         ("Candidate", comparison.candidate, {row.name: row.candidate_ns or 0 for row in comparison.ledger}),

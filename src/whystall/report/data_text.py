@@ -1,4 +1,4 @@
-"""A probed loader in words: the stages of a batch, samples per second by workers, bounds, and what to set."""
+"""A probed loader in words: the stages of a batch, samples per second by workers, bounds, and settings."""
 
 from __future__ import annotations
 

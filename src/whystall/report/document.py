@@ -45,7 +45,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines to copy, below what they are."""
+    """Lines to copy, with a title above."""
 
     title: str
     lines: tuple[str, ...]
@@ -64,7 +64,7 @@ class Link:
 class Grid:
     """A table with notes below it; its caption is a page's, and ``text_head`` a terminal's.
 
-    A terminal shows ``text_rows`` of it, and says ``text_more`` after how many are left.
+    A terminal shows ``text_rows`` of it, and ``text_more`` after the number of the others.
     """
 
     table: Table
@@ -107,9 +107,9 @@ def grid(
     notes: Iterable[str] = (),
     first: Kind = "text",
 ) -> Grid:
-    """A table with that caption; columns in which a cell has a number are of numbers, the first else of kind ``first``.
+    """A table with that caption; columns that hold a number are of numbers, the first else of kind ``first``.
 
-    Columns in which nothing is known are left out. A label is what a terminal says, or that and what a page says.
+    Columns without a known cell are left out. A label is a terminal's text, or that and a page's text.
     """
     cells = tuple(tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows)
     kinds = ("number" if _is_number(cells, place) else first if place == 0 else "text" for place in range(len(labels)))
@@ -166,7 +166,7 @@ def wrapped_entry(text: str, width: int) -> str:
 
 
 def columns(lines: Sequence[Sequence[str]]) -> str:
-    """Columns of text, the first to the left and the others to the right; one in which nothing is known is left out."""
+    """Columns of text, the first to the left and the others to the right; one without a known cell is left out."""
     known = [place for place in range(len(lines[0])) if any(line[place] != UNKNOWN for line in lines[1:])]
     widths = [max(len(line[place]) for line in lines) for place in known]
     rows = (

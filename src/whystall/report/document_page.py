@@ -17,7 +17,7 @@ _LONGEST_CELL = 400
 
 
 def as_page(document: Document) -> str:
-    """The page of a document: tables are cut, then the last parts left out, until it has at most 1 MB; it says so."""
+    """The page of a document. Beyond 1 MB tables are cut, then the last parts are left out; a line says it."""
     parts = [part for part in document.parts if part != document.headline]
     page = ""
     for rows in _ROWS:

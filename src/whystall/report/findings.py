@@ -23,7 +23,7 @@ _MOST_REPAIRS = 2
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One measured fact: what it is, its value with a unit, and the event that shows it best."""
+    """One measured fact: its name, its value with a unit, and the event that shows it best."""
 
     what: str
     value: str
@@ -32,7 +32,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """A place in the code, and what stands there."""
+    """A place in the code, and its text."""
 
     where: str
     text: str | None
@@ -81,11 +81,11 @@ class FindingView:
     """The signals that would raise confidence, and the alternatives that they would rule out."""
     picture: PictureView | None
     section: tuple[str, str] | None
-    """The section that shows what no step does, and a link to it in words."""
+    """The section that shows a cause without a picture of a step, and the words of a link to it."""
     chain: tuple[str, ...]
     """Consequences of the finding, from its line of code to the waiting ranks; empty if there are none."""
     place: int | None
-    """Its place among the report's findings, if it says where in a recording it is to be seen."""
+    """Its place among the report's findings, if it has a place in a recording."""
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingsView:
-    """All that a diagnosis says: what to fix, what is only worth knowing, and how sure it is."""
+    """The whole diagnosis: findings to fix, notes, and its certainty."""
 
     named: tuple[FindingView, ...]
     notes: tuple[FindingView, ...]
@@ -162,7 +162,7 @@ def gain_words(gain: Gain) -> str:
     return f"{_times(gain.expected)} ({_plain_times(gain.floor)} to {_plain_times(gain.ceiling)})"
 
 
-# A replay in which next to nothing is left says that the cause is nearly everything, not how often.
+# A replay in which next to nothing is left shows that the cause is nearly everything, not how many times.
 _MOST_TIMES = 100
 
 
@@ -197,9 +197,8 @@ def value_words(value: float | str, unit: str) -> str:
 def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) -> FindingView:
     step_ns = report.verdict.step_ns
     remedy, proof = finding.remedy, finding.verify
-    # An informative finding gains nothing by itself, or perhaps nothing: a speed-up beside it would read as a promise.
-    # It is
-    # of no step's length.
+    # An informative finding gains nothing by itself, or perhaps nothing, and its gain refers to no step: a speed-up
+    # beside it would read as a promise.
     told = finding.gain is not None and finding.severity == "info" and finding.gain.step_ns is None
     gain = finding.gain if remedy is not None and not told else None
     return FindingView(
@@ -247,7 +246,7 @@ def _other_repair(one: Alternative) -> OtherRepair:
 
 
 def _section(finding: Finding, report: Report) -> tuple[str, str] | None:
-    """With several ranks the page may leave out the memory of some."""
+    """The section for a cause without a picture; with several ranks the page may lack the memory of some."""
     ranks = {one.rank for one in report.memory}
     if finding.id.startswith("memory.") and len(ranks) == 1 and len(report.source.ranks) < 2:
         return f"r{ranks.pop()}-sec-memory", "Show the memory of the recording"
@@ -317,7 +316,7 @@ def _plan(plan: Plan | None) -> PlanView | None:
 
 
 def _undecided(report: Report) -> tuple[Undecided, ...]:
-    """The causes that could not be looked for, by what would have been needed; what frees most comes first."""
+    """The causes that could not be checked, by their missing signals; those whose signals free most come first."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for one in report.abstained:
         groups.setdefault(tuple(one.missing_signals), []).append(clean(one.id, 80))

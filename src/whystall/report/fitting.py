@@ -28,7 +28,7 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class _Strip:
-    """One column with its cells: the room that it needs, and the room in which nothing of it is cut."""
+    """One column with its cells: its least room, and the room in which no cell is cut."""
 
     index: int
     column: Column
@@ -72,14 +72,14 @@ def _strips(table: Table, width: int, *, whole_labels: bool) -> Iterator[_Strip]
 
 
 def _in_two_lines(label: str) -> int:
-    """The least room in which a heading takes no more than two lines."""
+    """The least room in which a heading takes at most two lines."""
     words = label.split()
     breaks = ((" ".join(words[:place]), " ".join(words[place:])) for place in range(1, max(len(words), 2)))
     return min(max(map(cell_len, lines)) for lines in breaks)
 
 
 def _readable(column: Column, index: int, width: int) -> int:
-    """The room in which a cell of the column can be read; a number is not cut."""
+    """The room in which a cell of the column is legible; a number is not cut."""
     least = _LEAST.get(column.kind, width)
     return max(least, min(width // 3, 40)) if index == 0 and column.kind == "name" else least
 
@@ -106,7 +106,7 @@ def _spread(strips: Sequence[_Strip], room: int) -> list[int]:
             break
         for place in short:
             widths[place] = min(widths[place] + part, strips[place].wanted)
-    if short:  # what is left over is less than a column's width for each
+    if short:  # the rest is less than a column's width for each
         widths[short[0]] += max(room - sum(widths), 0)
     return widths
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them: one place decides units, digits and the word for what is not known."""
+"""Numbers for people: one place decides units, digits and the word for an unknown value."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def plural(value: int, noun: str) -> str:
 
 
 def share(fraction: float | None) -> str:
-    """A fraction as a percentage; what is there but rounds to nothing says so.
+    """A fraction as a percentage; a positive one that rounds to nothing is marked.
 
     >>> share(0.4567), share(0.0001), share(0.0)
     ('45.7 %', '<0.1 %', '0.0 %')

@@ -1,6 +1,6 @@
 """The tables of a trace as CSV and Parquet files.
 
-Arguments that no column knows stay behind: what is in them is not known either.
+Arguments without a column are left out: their content is unknown, too.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def write_steps(samples: Sequence[RunSamples], stream: IO[bytes]) -> None:
 
 
 def numbered_tables(trace: Trace) -> dict[str, pl.DataFrame]:
-    """The tables by name; ``row`` is what other tables refer to."""
+    """The tables by name; other tables refer to the column ``row``."""
     return {name: _numbered(getattr(trace, name)) for name in TABLES}
 
 

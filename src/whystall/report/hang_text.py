@@ -44,7 +44,7 @@ def _verdict(found: Hangs) -> str:
 
 
 def _was_off(found: Hangs) -> str:
-    """That ranks recorded nothing, and what records the next time."""
+    """The sentence that ranks recorded nothing, and the setting that records the next time."""
     whose = "" if found.blank == found.ranks else f" of {_ranks(found.blank)}"
     return (
         f"PyTorch's flight recorder{whose} was off and held no operation: TORCH_FR_BUFFER_SIZE=2000 in the job's "

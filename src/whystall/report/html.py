@@ -17,7 +17,7 @@ _SCRIPTS = ("theme.js", "tables.js", "copying.js", "timeline.js", "icicle.js")
 
 
 def render_html(report: Report, options: Options | None = None) -> str:
-    """The page of a report: same report, same bytes; what does not fit is counted, not dropped in silence."""
+    """The page of a report: same report, same bytes; rows that do not fit are counted, not dropped in silence."""
     sections = (*SECTIONS, *(options.more_sections if options else ()))
     timelines = options.timelines if options else None
     document = ""

@@ -1,4 +1,4 @@
-"""A job that is running, on one page: where it is, what slowed it, what has been found so far."""
+"""A running job on one page: its progress, its slowdowns, its findings so far."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LiveJob:
 
 
 def live_document(job: LiveJob, *, whole_report: str) -> Document:
-    """The parts of the page; ``whole_report`` is where the page of the report so far is."""
+    """The parts of the page; ``whole_report`` is the place of the page with the report so far."""
     headline = _headline(job)
     parts: list[Part] = [headline]
     if job.ranks:

@@ -11,7 +11,7 @@ from typing import Literal
 _MOST_TICKS = 7
 _TOP, _BOTTOM = 4.0, 90.0  # percent of the frame's height that the axes span; numbers stand below
 _LEFT, _RIGHT = 4.0, 96.0
-_LARGEST = 1e30  # what lies beyond is no measurement
+_LARGEST = 1e30  # no measurement lies beyond
 
 Base = Literal[2, 10]
 _LOGARITHM: Mapping[Base, Callable[[float], float]] = MappingProxyType({2: math.log2, 10: math.log10})
@@ -20,7 +20,7 @@ _LOGARITHM: Mapping[Base, Callable[[float], float]] = MappingProxyType({2: math.
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A power on an axis, with what stands beside it."""
+    """A power on an axis, with its label."""
 
     at: float
     label: str

@@ -208,7 +208,7 @@ def _holders(holders: Sequence[Holder], left_out: int, whole: int, width: int) -
 
 
 def _first_rows(found: Grid, left_out: int, text_more: str = "") -> Grid:
-    """The table with what it leaves out, of which a terminal shows the first rows."""
+    """The table with its number of missing rows; a terminal shows the first rows."""
     table = replace(found.table, omitted=left_out)
     return replace(found, table=table, text_rows=_MOST_ROWS, text_more=text_more)
 
@@ -322,7 +322,7 @@ def _ran_out(one: OutOfMemory) -> str:
 
 
 def _outside(one: OutOfMemory) -> str:
-    """Device memory given to others, and its likely owners."""
+    """Device memory outside this allocator, and its likely owners."""
     if one.outside_bytes is None:
         return ""
     return f"; {size(one.outside_bytes)} lay outside torch's allocator: {_OUTSIDERS}, or other processes"

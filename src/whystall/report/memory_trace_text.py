@@ -102,7 +102,7 @@ def _lacking(peak: MemoryPeak) -> Iterator[str]:
 
 
 def _place(one: MemoryHolder) -> str:
-    """Where it was made: module, function, operator, as far as they are known."""
+    """Where it was made: the known ones of module, function and operator."""
     known = [clean(name, _LONGEST_NAME) for name in (one.module, one.function, one.operator) if name is not None]
     return " ".join(known) or "(outside of operators)"
 

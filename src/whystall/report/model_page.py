@@ -16,7 +16,7 @@ _MODULES = (3000, 1500, 700, 300)
 
 
 def render_model_page(profile: ModelProfile, *, title: str, conventions: Mapping[str, int] | None = None) -> str:
-    """The page of a profile; of a model with very many modules the deepest are left out, and it says so."""
+    """The page of a profile; of a model with very many modules the deepest are left out, and a line says it."""
     page = ""
     for most in _MODULES:
         page = _page(profile, title, conventions or {}, _shown(profile, most))

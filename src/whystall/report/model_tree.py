@@ -32,9 +32,9 @@ def render_tree(
     ceiling: Ceiling | None = None,
     width: int = 100,
 ) -> str:
-    """The profile as text: totals, the tree down to ``depth``, what is not covered, the conventions.
+    """The profile as text: totals, the tree down to ``depth``, the part that is not covered, the conventions.
 
-    ``conventions`` are FLOPs per token as others count them; ``ceiling`` is what the achieved rates are held against.
+    ``conventions`` are FLOPs per token as others count them; ``ceiling`` is the limit of the achieved rates.
     """
     parts = [_totals(profile), _rating(profile, ceiling), _tree(profile, depth), _uncovered(profile), _timing(profile)]
     if conventions:

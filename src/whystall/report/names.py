@@ -94,12 +94,12 @@ def cut_apart(names: Sequence[str], limit: int) -> list[str]:
 
 
 def _named(name: str, limit: int) -> str:
-    """The name, or where it is too long what names it: no return type and no arguments."""
+    """The name; if it is too long, without return type and arguments."""
     return name if len(name) <= limit else _without_arguments(_plain(name), "")
 
 
 def _cut(name: str, limit: int) -> str:
-    """The name with its beginning and its end; of a template, its own name comes before what is in the brackets."""
+    """The name with its beginning and its end; of a template, its own name comes before the arguments in brackets."""
     base, bracket, inside = name.partition("<")
     if len(name) <= limit or not bracket:
         return _ends(name, limit)
@@ -111,7 +111,7 @@ def _cut(name: str, limit: int) -> str:
 
 
 def _ends(name: str, limit: int) -> str:
-    """The first third of the room, and the end: in paths and operators the end says more."""
+    """The first third of the room, and the end, since the end of a path or operator identifies it better."""
     head = limit // 3
     return name if len(name) <= limit else f"{name[:head]}{ELLIPSIS}{name[len(name) - (limit - head - 1) :]}"
 
@@ -128,7 +128,7 @@ def _in_common(one: str, other: str) -> int:
 
 
 def _from(name: str, start: int, limit: int) -> str:
-    """The name's beginning and, after an ellipsis, what follows from the word in which ``start`` lies."""
+    """The name's beginning and, after an ellipsis, its text from the word around ``start`` on."""
     near = max(start - limit // 2, 0)
     word = max((found.end() for found in _BREAK.finditer(name, near, start)), default=start)
     head = max(limit // 4, limit - (len(name) - word) - 1)
@@ -152,7 +152,7 @@ class _Group:
 
 
 def _groups(name: str) -> list[_Group]:
-    """The brackets of a name in the order in which they close; what never closes ends with the name."""
+    """The brackets of a name in the order in which they close; an unclosed one ends with the name."""
     found: list[_Group] = []
     innermost: _Group | None = None
     for index, character in enumerate(name):

@@ -1,4 +1,4 @@
-"""A table of options against devices: what each holds, where it fits, and a step's least time."""
+"""A table of options against devices: memory and fit of each, and a step's least time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO = "-"
 
 
 def options_document(found: Sequence[OptionRow], width: int) -> Document:
-    """The table, and what its cells mean."""
+    """The table, and the meaning of its cells."""
     names = [one.device for one in found[0].cells]
     labels = ("one device by default", "holds", *(_short(name) for name in names))
     rows = [[row.options or row.text, _held(row), *map(_cell, row.cells)] for row in found]

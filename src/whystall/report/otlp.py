@@ -1,6 +1,6 @@
-"""Metrics as OTLP's JSON: what a collector of OpenTelemetry takes over HTTP (opentelemetry-proto, OTLP/HTTP 1.x).
+"""Metrics as OTLP's JSON, for an OpenTelemetry collector over HTTP (opentelemetry-proto, OTLP/HTTP 1.x).
 
-As protobuf's JSON has it, 64-bit integers are strings.
+64-bit integers are strings, as in protobuf's JSON.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def empty_parts(ledger: Ledger) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """The ledger of a window, or the mean of several, ready to be drawn, and what it is of."""
+    """The ledger of a window, or the mean of several, ready to be drawn, with its name."""
 
     device: Device
     of: str
@@ -95,7 +95,7 @@ class Bar:
 def bar_of(device: Device, *, watched: bool = False) -> Bar:
     """The mean of a device's steady steps, or its whole window where no step was marked.
 
-    In a job that was ``watched`` these are the recorded ones; gains may be of the steps of the whole run.
+    In a ``watched`` job these are the recorded steps; gains may refer to the steps of the whole run.
     """
     mean = mean_step(device.steps)
     if mean is None:
@@ -126,8 +126,8 @@ def bars_beside(device: Device) -> tuple[Bar, ...]:
 def _bars_by_kind(device: Device) -> tuple[Bar, ...]:
     """The mean of each kind of an inference engine's steady steps, the kind that takes most first.
 
-    A device's window holds what the host did for the step after it: where a kind's windows are not as long as its
-    steps, no bar is of the kind alone.
+    A device's window holds the host's work for the step after it: if a kind's windows differ in length from its steps,
+    no bar is of the kind alone.
     """
     kinds: dict[str, list[Step]] = {}
     for step in steady(device.steps):
@@ -166,7 +166,7 @@ def headline(report: Report) -> Bar | None:
 
 def _other_length(bar: Bar, report: Report) -> str:
     """The base of gains where it is not as long as the bar, the verdict's first: two lengths need a reason."""
-    others = report.findings if len(report.run) == 1 else []  # of several ranks each has a length of its own
+    others = report.findings if len(report.run) == 1 else []  # with several ranks each has a length of its own
     gains = [report.verdict.gain, *(finding.gain for finding in others if finding.severity != "info")]
     gain = next((one for one in gains if one is not None and _has_other_length(one, bar)), None)
     if gain is None or gain.step_ns is None:
@@ -175,7 +175,7 @@ def _other_length(bar: Bar, report: Report) -> str:
         return ""
     if any(_alike(gain.step_ns, other) for run in report.run for other in (run.median_ns, run.mean_ns)):
         return f" ({fmt.duration(gain.step_ns)} when none is recorded)"
-    # A device's window begins with its first event; what is replayed begins with what the host did before.
+    # A device's window begins with its first event; a replayed step begins with the host's work before.
     what = "with the host's part" if gain.step_ns > bar.window_ns else "as it is replayed"
     return f" ({fmt.duration(gain.step_ns)} {what})"
 

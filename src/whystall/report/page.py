@@ -156,7 +156,7 @@ def timeline_view(timeline: Timeline, events: int) -> TimelineView:
 
 
 def _busiest(lanes: Sequence[Lane]) -> list[Lane]:
-    """The lanes with most events, in the order in which they were given."""
+    """The lanes with most events, in their original order."""
     ranked = sorted(range(len(lanes)), key=lambda number: (-len(lanes[number].events), number))[:_MOST_LANES]
     return [lanes[number] for number in sorted(ranked)]
 
@@ -171,7 +171,7 @@ def _longest(lanes: Sequence[Lane], events: int) -> set[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawing above a chapter's tables: the macro that draws it, what it draws, and a sentence before it."""
+    """A drawing above a chapter's tables: its macro, its content, and a sentence before it."""
 
     macro: str
     view: object
@@ -180,7 +180,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class ChapterView:
-    """A heading with what stands under it; ``tables`` come with whether readers can filter them."""
+    """A heading with its content; ``tables`` come with whether readers can filter them."""
 
     id: str
     title: str
@@ -246,7 +246,7 @@ def _in_order_of_the_page(ids: Iterable[str]) -> list[Chapter]:
 
 
 def _absent(sections: Sequence[Section], there: Iterable[ChapterView]) -> tuple[tuple[str, str], ...]:
-    """The chapters of devices and ranks that are not there and say why."""
+    """The missing chapters of devices and ranks, each with the reason."""
     found = {chapter.id for chapter in there}
     reasons = {
         section.chapter: section.absent

@@ -1,8 +1,8 @@
 """A trace as Chrome trace events, for the Perfetto UI and other timeline viewers.
 
-Holds device events, the runtime calls that launched them (with arrows), operators, annotations, Python frames and what
-the devices' counters said, and nothing of the original's metadata. Times are exact: microseconds with three decimals
-from the trace's first event, whose own time is ``baseTimeNanoseconds``.
+Holds device events, the runtime calls that launched them (with arrows), operators, annotations, Python frames and the
+values of the devices' counters, and nothing of the original's metadata. Times are exact: microseconds with three
+decimals from the trace's first event, whose own time is ``baseTimeNanoseconds``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ARGUMENTS: Final = {  # column: the name that Kineto gives it
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A row of whystall's own above what was recorded; ``slices`` are its ts_ns, duration_ns and name (text)."""
+    """A row of whystall's own above the recorded ones; ``slices`` are its ts_ns, duration_ns and name (text)."""
 
     label: str
     slices: pl.DataFrame
@@ -58,7 +58,7 @@ def write_chrome_trace(trace: Trace, stream: IO[bytes], *, compress: bool = Fals
 def write_chrome_traces(
     ranks: Mapping[int, Trace], clocks: Mapping[int, RankClock], stream: IO[bytes], *, compress: bool = False
 ) -> None:
-    """The same of several ranks one below the other, all on the first one's clock, each track with its rank's number.
+    """Writes several ranks' traces one below the other on the first one's clock, each track with its rank's number.
 
     Times and durations are rewritten, by the drift of a clock too.
     """
@@ -88,7 +88,7 @@ def _write(
 
 @contextmanager
 def compressed(stream: IO[bytes], *, compress: bool) -> Iterator[IO[bytes]]:
-    """The stream, which packs what is written to it if ``compress``."""
+    """The stream, which compresses its input if ``compress``."""
     if not compress:
         yield stream
         return
@@ -171,7 +171,7 @@ class _Tracks:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The numbers of which none below are left."""
+    """The lowest unused numbers."""
 
     pid: int = 1
     tid: int = 1

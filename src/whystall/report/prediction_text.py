@@ -1,4 +1,4 @@
-"""A prediction as a document: what is held when, whether it fits, what would help, and what all that rests on."""
+"""A prediction as a document: memory over time, whether it fits, remedies, and the assumptions."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _remedy(one: Remedy) -> str:
 
 
 def _recompute(found: Prediction, width: int) -> Iterator[Part]:
-    """Modules to recompute: a table with running totals, and what the modules in it keep."""
+    """Modules to recompute: a table with running totals, and the memory that the modules in it keep."""
     if found.no_recompute_because is not None:
         yield fill(f"Nothing to compute again is named: {found.no_recompute_because}.", width)
         return

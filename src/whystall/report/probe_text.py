@@ -1,4 +1,4 @@
-"""A calibration in words: products, copies and launches, beside what the table of accelerators says."""
+"""A calibration in words: products, copies and launches, beside the ratings in the table of accelerators."""
 
 from __future__ import annotations
 

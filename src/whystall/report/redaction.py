@@ -35,7 +35,7 @@ _SHORT: Final = 2
 _WHOLE: Final = ("operators", "libraries", "calls", "kernels", "modules")
 _NODE: Final = re.compile(r"(\w+?)Backward\d{0,2}")
 _MANGLED: Final = "_Z"
-# An identifier's length; and what stands between identifiers: types, numbers of arguments, substitutions.
+# An identifier's length; and the signs between identifiers: types, numbers of arguments, substitutions.
 _SIZE: Final = re.compile(r"([1-9]\d{0,2})(?=[A-Za-z_])")
 _SIGN: Final = re.compile(
     r"L[a-z](n?\d+)E|S[0-9A-Z]*_|T[0-9A-Z]*_|S[tabsiod]|D[a-zA-Z]\w?|U[lt]|E\d*_|[A-Z]|"

@@ -1,6 +1,6 @@
 """Formats of reports and traces, in one tuple to read top to bottom.
 
-Nothing of a format is imported before it is asked for: the command line lists them all whenever it starts.
+A format's module is imported at its first use: the command line lists them all whenever it starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Report = Any
 """`whystall.report.schema.Report`, which shows itself in notebooks by this registry: so it is not imported here."""
 Fill = Callable[[IO[bytes]], object]
-"""Writes one file's content to the stream that it is given."""
+"""Writes one file's content to a stream."""
 
 
 _CURVES: Final = "the verdict, times of steps, the ledger's shares, gains and the page, for a tracker of experiments"
@@ -29,7 +29,7 @@ _CURVES: Final = "the verdict, times of steps, the ledger's shares, gains and th
 
 @dataclass(frozen=True, slots=True)
 class TimelineLinks:
-    """Where a page's server shows a timeline, and what links to it say.
+    """The address of a timeline on a page's server, and the words of links to it.
 
     After ``prefix`` comes a finding's place, or the word step.
     """
@@ -56,7 +56,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """A format by name, what to say of it, and where its function is: ``module:function``."""
+    """A format by name, its help, and the place of its function: ``module:function``."""
 
     name: str
     help: str
@@ -138,7 +138,7 @@ class Tracker(_Curves):
     """The run as one of a tracker of experiments, by the tracker's own package."""
 
     def log(self, told: Told, where: str | None) -> tuple[str, str]:
-        """Adds the run to what ``-o`` names; what was added, and the command that shows it."""
+        """Adds the run to the target of ``-o``; returns the added item, and the command that shows it."""
         added: tuple[str, str] = self.function(told, where)
         return added
 
@@ -198,7 +198,7 @@ def render(
 
 
 def format_of(filename: str) -> str | None:
-    """The format that a file's name asks for by its suffix.
+    """The format of a file name's suffix.
 
     >>> format_of("out/report.html"), format_of("report.pdf")
     ('html', None)

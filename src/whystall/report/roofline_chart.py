@@ -56,7 +56,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class RooflineView:
-    """The drawing with its table and what it leaves out."""
+    """The drawing with its table and its omissions."""
 
     summary: str
     across: tuple[Tick, ...]

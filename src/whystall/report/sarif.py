@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, the form in which code hosts and editors show results beside the code they speak of."""
+"""Findings as SARIF 2.1.0, the form in which code hosts and editors show results beside the code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/sche
 _MOST_RESULTS: Final = 1_000
 _MOST_EVENTS: Final = 5
 _LEVELS: Final = {"critical": "error", "major": "warning", "minor": "note", "info": "none"}
-_BASE: Final = "%SRCROOT%"  # the name by which viewers know the root of the checkout
+_BASE: Final = "%SRCROOT%"  # viewers' name for the root of the checkout
 
 
 def render_sarif(report: Report, options: Options | None = None) -> str:
@@ -139,7 +139,7 @@ def _properties(finding: Finding) -> dict[str, Any]:
 
 
 def _location(place: CodeLocation, root: str | None) -> dict[str, Any]:
-    """Where in the code; what is no file, such as ``<string>``, is named without an address."""
+    """Place in the code; one outside a file, such as ``<string>``, has a name and no address."""
     if place.file.startswith("<") or not place.file:
         return {"logicalLocations": [{"fullyQualifiedName": clean(place.symbol or place.file, 200) or "unknown"}]}
     physical: dict[str, Any] = {"artifactLocation": artifact(place.file, root)}

@@ -118,7 +118,7 @@ class Report(Result, frozen=True, kw_only=True):
     environment: Environment | None = None
     """Where a watched job ran."""
     samples_per_step: int | None = None
-    """How many samples a data loader handed out for a step of one rank, where that is sure."""
+    """Number of samples that a data loader handed out for a step of one rank, where it is certain."""
     supply: InputSupply | None = None
     """Supply of the loader and demand of the steps, where the samples of a step are known."""
     job: WholeJob | None = None

@@ -1,4 +1,4 @@
-"""Where a report comes from: the files of all ranks, what they lack, what was lost in them."""
+"""The sources of a report: the files of all ranks, their missing signals and their losses."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def recording_of(trace: Trace, analysis: TraceAnalysis) -> Recording:
 
 
 def summarised(one: Candidate) -> Recording:
-    """That of a rank of which a summary is at hand."""
+    """The recording of a rank from its summary."""
     shared = {field: getattr(one.summary, field) for field in Recording.__dataclass_fields__ if field not in _OWN}
     return Recording(name=one.summary.facts.name, rank=one.rank, in_depth=False, **shared)
 
@@ -71,9 +71,9 @@ _OWN: Final = frozenset({"name", "rank", "in_depth"})
 
 
 def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bool) -> Source:
-    """The input. In a job that was ``watched`` devices were recorded if it used any: none of them is missing.
+    """The input. In a ``watched`` job devices were recorded if it used any: none of them is missing.
 
-    ``problems`` are sentences on what was left out or could not be read; what recordings lack is said before them.
+    ``problems`` are sentences on parts that were left out or could not be read; missing signals come before them.
     """
     known = read[0].signals if read else {}
     signals = {key: all(one.signals[key] for one in read) for key in known}
@@ -124,7 +124,7 @@ def world_size(read: Sequence[Recording]) -> int | None:
 
 
 def _told(sentences: Sequence[tuple[Recording, str]], recordings: int) -> list[str]:
-    """The sentences, each with the file that it is about where there are several; of many files with their ranks."""
+    """The sentences, each with its file if there are several; of many files with their ranks."""
     if recordings <= _FEW:
         return [f"{one.name}: {sentence}" if recordings > 1 else sentence for one, sentence in sentences]
     ranks: dict[str, list[int]] = {}

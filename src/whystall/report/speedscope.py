@@ -2,8 +2,8 @@
 
 Holds operators, Python frames and runtime calls of each thread, nested as they were recorded, its annotations apart
 (they may outlast the function that began them), and the events of each stream; nothing of the original's metadata.
-Times are nanoseconds from the first event, exact but where an event outlasts what it lies in: there it ends with
-that, since a flame chart knows only nesting.
+Times are nanoseconds from the first event. They are exact, except that an event ends at the latest with its parent: a
+flame chart knows only nesting.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _chunks(trace: Trace) -> Iterator[str]:
 
 
 def _charts(trace: Trace, host: _Rows, device: _Rows) -> Iterator[tuple[str, _Rows, NDArray[np.intp], int]]:
-    """Each chart's name, rows and first frame; rows in order of start, the longest first of what starts together."""
+    """Each chart's name, rows and first frame; rows in order of start, of equal starts the longest first."""
     tables = [getattr(trace, table) for table in _HOST_TABLES]
     thread = np.concatenate([table["thread"].to_numpy() for table in tables]).astype(np.int64)
     annotation = np.repeat([name == "annotations" for name in _HOST_TABLES], [len(table) for table in tables])

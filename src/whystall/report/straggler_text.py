@@ -67,7 +67,7 @@ def _seconds(value: float) -> str:
 
 
 def _table(head: str, values: Mapping[str, float]) -> str:
-    """The largest slowdowns first; what is alone as it was, with all else without stragglers."""
+    """The largest slowdowns first; each is with one part as recorded, and all others without stragglers."""
     ordered = sorted(values.items(), key=lambda item: -item[1])
     width = max(len(head), *(len(name) for name, _ in ordered[:_MOST_ROWS]))
     lines = [f"{head.ljust(width)}  slowdown"]

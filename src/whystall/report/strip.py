@@ -44,7 +44,7 @@ class StripRow:
 
 @dataclass(frozen=True, slots=True)
 class StripView:
-    """The picture: its rows, where hosts begin in percent of its width, and what a column is."""
+    """The picture: its rows, the hosts' borders in percent of its width, and the meaning of a column."""
 
     rows: tuple[StripRow, ...]
     borders: tuple[float, ...]
@@ -54,9 +54,9 @@ class StripView:
 
 
 def strip(devices: Sequence[Device], hosts: Sequence[int], columns: int, of: str = "hosts") -> StripView | None:
-    """The picture of devices in order; ``hosts`` are how many devices each host has (empty: not known).
+    """The picture of devices in order; ``hosts`` are the numbers of devices of the hosts (empty: not known).
 
-    Or each stage of a pipeline, where ``of`` says so. ``None`` for few devices, whose bars say the same. More devices
+    ``of`` may name pipeline stages in place of hosts. ``None`` for few devices, whose bars show the same. More devices
     than ``columns`` share them: a column shows the one that is farthest from the median.
     """
     if len(devices) < _FEWEST:

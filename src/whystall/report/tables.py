@@ -1,4 +1,4 @@
-"""The shape of a table that every format draws: what a cell says, sorts by and is in full."""
+"""The shape of a table that every format draws: a cell's text, its sort value and its full name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Content of a cell; ``value`` is what it sorts by, ``full`` the whole of a shortened name."""
+    """Content of a cell; ``value`` is its sort key, ``full`` the whole of a shortened name."""
 
     text: str
     value: int | float | str | None = None
@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading and what it holds; ``note`` explains the heading.
+    """A column's heading and kind; ``note`` explains the heading.
 
     Where a line is too short for all columns, those of the highest ``priority`` go first, and of sentences only those
     of priority 1 are not cut.
@@ -49,7 +49,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headings; ``omitted`` says how many more there are."""
+    """Rows under headings; ``omitted`` is the number of rows left out."""
 
     id: str
     title: str
@@ -74,7 +74,7 @@ class Table:
         return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
 
     def known(self) -> Table:
-        """The table without the columns in which nothing is known."""
+        """The table without the columns that have no known cell."""
         labels = [
             column.label
             for index, column in enumerate(self.columns)
@@ -103,7 +103,7 @@ def table(
     total: int | None = None,
     sortable: bool = True,
 ) -> Table:
-    """A table of these rows, of which there are ``total`` in all."""
+    """A table of these rows out of ``total``."""
     kept = tuple(tuple(row) for row in rows)
     omitted = 0 if total is None else max(total - len(kept), 0)
     return Table(id, title, caption, tuple(columns), kept, omitted, sortable).known()

@@ -36,7 +36,7 @@ def _write(told: Told, stream: IO[bytes]) -> None:
 
 
 def _summaries(told: Told) -> Iterator[tuple[float, int, Any]]:
-    """Each with its time and its step; those of the whole run are of step 0."""
+    """Each with its time and its step; values of the whole run are at step 0."""
     began = told.began_unix_s
     yield began, 0, text_pb("whystall/verdict", told.verdict)
     yield began, 0, text_pb("whystall/report", told.markdown)

@@ -1,4 +1,4 @@
-"""The report for a terminal: about a screen and a half, and all of it when asked."""
+"""The report for a terminal: about a screen and a half; with ``verbose`` all of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MORE_COLUMNS = (
 
 @dataclass(slots=True)
 class _Page:
-    """How the report is drawn, and whether it was too narrow for a column so far."""
+    """The drawing of the report, and whether it was too narrow for a column so far."""
 
     width: int
     verbose: bool
@@ -143,7 +143,7 @@ def _losses(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
 
 
 def _findings(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
-    """The first finding in full, the others with what it takes to act on them; all of it when asked."""
+    """The first finding in full, the others with their remedies; all in full if ``verbose``."""
     view = findings_view(report, 50 if verbose else 5)
     if view.named:
         yield _heading("Findings")
@@ -247,7 +247,7 @@ def _rank(rank: RankReport, page: _Page, *, several: bool) -> Iterator[Renderabl
 def _sections(
     scope: Scope, part: Report | RankReport | DeviceReport, page: _Page, suffix: str = ""
 ) -> Iterator[RenderableType]:
-    """The tables made from a part of the report: those of the short report, and after them what the long one adds."""
+    """The tables from a part of the report: those of the short report, then those that the long one adds."""
     found = [(section, section.terminal) for section in of_scope(page.sections, scope) if section.terminal]
     for full in (False, True) if page.verbose else (False,):
         for section, shown in found:
@@ -275,7 +275,7 @@ def _section(table: Table, page: _Page, suffix: str) -> Iterator[RenderableType]
 
 
 def _lines(fit: Fitted) -> RichTable:
-    """The table as it was fitted: rich is left nothing to decide but where sentences and headings break."""
+    """The fitted table: rich decides only where sentences and headings break."""
     grid = RichTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim", show_edge=False)
     for column, width in zip(fit.table.columns, fit.widths, strict=True):
         grid.add_column(Text(column.label), justify="right" if column.kind == "number" else "left", width=width)
@@ -285,7 +285,7 @@ def _lines(fit: Fitted) -> RichTable:
 
 
 def _cell(text: str, kind: Kind) -> Text:
-    """A cell of one line; what is still too long is a sentence to be broken, or made of wide characters."""
+    """A cell of one line; a text still too long is a sentence to be broken, or made of wide characters."""
     return Text(text, overflow="fold") if kind == "prose" else Text(text, no_wrap=True, overflow="ellipsis")
 
 

@@ -1,4 +1,4 @@
-"""A search over settings in words: what was tried, what won, how to keep it."""
+"""A search over settings in words: the trials, the winner, and how to keep it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOSSES: Mapping[Losses, str] = {
 
 
 def tuning_document(found: Tuning, command: str | None, lines: Sequence[str]) -> Document:
-    """The search; ``command`` and ``lines`` are how to keep what won.
+    """The search; ``command`` and ``lines`` are for keeping the winner.
 
     A command may carry secrets: a file is made without it.
     """

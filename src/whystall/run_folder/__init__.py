@@ -1,5 +1,4 @@
-"""The one owner of a run folder: its file names, the schemas of what they hold, and whose files may be removed.
+"""The one owner of a run folder: its file names, the schemas of their content, and the files that may be removed.
 
-Those who write (`capture`) and those who read (`trace`, the public API, the command line, `verify`, the MCP server) ask
-here.
+Writers (`capture`) and readers (`trace`, the public API, the command line, `verify`, the MCP server) use it.
 """

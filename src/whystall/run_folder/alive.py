@@ -1,4 +1,4 @@
-"""Whether the processes of a run are still there: one that was killed, with its launcher, says nothing of its end."""
+"""Whether the processes of a run are still there: one that was killed, with its launcher, leaves no end behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEAD: Final = frozenset({"Z", "X", "x"})
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process, by what no other has: where its number counts, the number, and when it began."""
+    """A process by its unique identity: the scope of its number, the number, and its begin."""
 
     place: str
     """The machine since it was started, and the space in which processes are numbered, as a digest."""
@@ -79,7 +79,7 @@ def _place() -> str | None:
 
 
 def began_ticks(pid: int) -> int | None:
-    """When a process that lives began, in the kernel's ticks; ``None`` of one that is gone, or waits to be buried."""
+    """The begin of a living process, in the kernel's ticks; ``None`` for a dead one or a zombie."""
     fields = stat_fields(pid)
     if fields is None or fields[0] in DEAD:
         return None

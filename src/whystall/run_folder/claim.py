@@ -1,6 +1,6 @@
 """Takes a folder for a run.
 
-Nothing is removed but what a run wrote, known by exact name, in a folder that its run.json marks.
+It removes only files of an earlier run, by exact name, in a folder that its run.json marks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Occupied:
 def occupied(folder: Path, since_s: float | None) -> Occupied:
     """The files in the way.
 
-    Files that were written from ``since_s`` on (seconds since 1970) are of the same launch.
+    Files written from ``since_s`` on (seconds since 1970) belong to the same launch.
     """
     marked = is_run(folder)
     earlier: list[Path] = []

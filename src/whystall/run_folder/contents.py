@@ -1,4 +1,4 @@
-"""A run folder as it stands on disk: its files by rank, and what each rank said of itself."""
+"""A run folder on disk: its files by rank, and each rank's description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of ``run.json``: what ran, and what each rank said of itself at its end.
+"""The schema of ``run.json``: the command, and each rank's description at its end.
 
 Written and read by the same types.
 """
@@ -90,7 +90,7 @@ class MadeTable(msgspec.Struct, frozen=True):
 
 
 class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
-    """Padding in the batches that were looked at: places in all, those up to each batch's longest row, and real ones.
+    """Padding in the examined batches: all places, those up to each batch's longest row, and real ones.
 
     Each is two sums over the rows: of their lengths, and of these squared (as attention's work grows). ``sizes`` are
     the rows and places of the first few, also where convolutions leave every second, fourth or eighth frame.
@@ -102,13 +102,13 @@ class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
     real: tuple[int, int]
     sizes: list[tuple[int, int]]
     loaded: bool = True
-    """Whether a data loader handed them out; else they are what a module was called with."""
+    """Whether a data loader handed them out; else they are a module's arguments."""
     made_at: MadeAt | None = None
     """The first line of the function that puts the loader's batches together, or the call; ``None``: a library's."""
 
 
 class RepeatedModule(msgspec.Struct, frozen=True):
-    """A module or operator that was called again with what it was given before: its class or name, where, how long."""
+    """A module or operator with repeated inputs: its class or name, its place, its time."""
 
     name: str
     file: str
@@ -131,7 +131,7 @@ class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
     shared_ns: int = 0
     """The part of ``again_ns`` in calls on tokens that begin as those of the call before."""
     kind_calls: int = 0
-    """All calls of the longest module of which some came again, where a part of what is asked does so; else 0."""
+    """All calls of the longest module with repeated ones, if a part of the inputs recurs by chance; else 0."""
     kind_ns: int = 0
     """The time of these."""
     error: float
@@ -141,7 +141,7 @@ class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SparseMatrix(msgspec.Struct, frozen=True):
-    """A matrix that products were given, of which at most a share of the entries was not zero."""
+    """A matrix in products with at most a share of nonzero entries."""
 
     rows: int
     columns: int
@@ -157,18 +157,18 @@ class CountedLabels(msgspec.Struct, frozen=True):
 
 
 class AttendedScores(msgspec.Struct, frozen=True):
-    """Scores of attention of which a mask hides some: how many of each, and the shares that count."""
+    """Attention scores some of which a mask hides: the number of each, and the shares that count."""
 
     queries: int
     keys: int
     kept: float
     """The share of the keys that some query of some sequence sees."""
     tiles: float
-    """The share of groups of queries and keys, without those that pad, in which a query sees a key."""
+    """The share of groups of queries and keys, without padding, in which a query sees a key."""
     causal: bool
     """Whether the mask hides from each query the keys that come later, and nothing else."""
     sliding: bool
-    """Whether each query sees keys as far from it as the one before it does from itself."""
+    """Whether each query sees keys at the same distances as the one before it."""
 
 
 class CompileLimit(msgspec.Struct, frozen=True):
@@ -216,7 +216,7 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any]
     loaders: list[dict[str, Any]]
     ended: bool = True
-    """Whether the process had ended; else it goes on, or was killed."""
+    """Whether the process had ended; else it still runs, or was killed."""
     process: Any = None
     """The process, as `whystall.run_folder.alive` knows it."""
     ended_by: str | None = None
@@ -271,15 +271,15 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
     traces: list[str] = []
     samples: list[str] = []
     arguments: int = 0
-    """How many arguments it was given; what they say is left out."""
+    """The number of its arguments; their text is left out."""
     process: Any = None
     """The launcher, as `whystall.run_folder.alive` knows it."""
     settings: list[SettingAt] = []
-    """Where the program sets what decides whether a cause is there."""
+    """Lines of the program with settings that decide whether a cause is there."""
 
 
 def encode(description: RankDescription | RunDescription) -> bytes:
-    """A description as it is written."""
+    """The written form of a description."""
     return msgspec.json.format(msgspec.json.encode(description), indent=1) + b"\n"
 
 
@@ -314,7 +314,7 @@ def command_line(folder: Path) -> str | None:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder's ``run.json`` says that it is a run: a file of our schema, and no link to one."""
+    """Whether a folder's ``run.json`` marks it as a run: a file of our schema, and no link to one."""
     path = folder / RUN_JSON
     return not path.is_symlink() and read_document(path).get("schema") == SCHEMA
 

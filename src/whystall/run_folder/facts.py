@@ -42,7 +42,7 @@ _LATEST_NS: Final = 1 << 62
 
 
 class RankFacts(msgspec.Struct, frozen=True):
-    """One rank's part of ``run.json``, as far as analyses use it; what is missing or of another kind is ``None``."""
+    """One rank's part of ``run.json``, as far as analyses use it; a missing or invalid field is ``None``."""
 
     cores_allowed: int | None
     """The cores in its affinity mask, and no more than its control group's CPU quota allows."""
@@ -71,7 +71,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     cores_own: frozenset[int] = frozenset()
     """The numbers of the cores that it might use; empty where they are not known."""
     ranks_here: int | None = None
-    """The ranks on its machine, as its launcher said."""
+    """The ranks on its machine, from its launcher."""
     python: str | None = None
     torch: str | None = None
     steps: int | None = None
@@ -83,7 +83,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     def samples_per_step(self) -> int | None:
         """The samples that loaders handed out for a step; ``None`` where the number is uncertain.
 
-        With several loaders the one that handed out most counts: the others serve an occasional validation.
+        The loader with the most batches counts: the others serve an occasional validation.
         """
         taken = [loader for loader in self.loaders if loader.get("taken")]
         busiest = max(taken, key=lambda loader: loader["taken"] or 0, default={})
@@ -101,7 +101,7 @@ def read_run_file(path: Path) -> list[RankFacts]:
 
 
 def read_settings(path: Path) -> dict[str, tuple[MadeAt, ...]]:
-    """Per setting the lines at which the program of a run gives it; empty where the run does not say."""
+    """The lines at which a run's program gives each setting; empty where they are unknown."""
     try:
         found = msgspec.convert(read_document(path).get("settings") or [], list[SettingAt])
     except msgspec.ValidationError:
@@ -249,7 +249,7 @@ def _in_windows(value: object) -> tuple[WindowPlace, ...]:
 
 
 def _job(value: object) -> JobTimes | None:
-    """The instants of a rank's process; ``None`` where they are not what we write."""
+    """The instants of a rank's process; ``None`` where they are invalid."""
     try:
         found = msgspec.convert(value, JobTimes)
     except msgspec.ValidationError:

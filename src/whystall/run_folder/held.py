@@ -20,7 +20,7 @@ _DESCRIPTION: Final = re.compile(r"rank(0|[1-9][0-9]{0,8})\.run\.([1-9][0-9]{0,9
 
 
 def publish_held(folder: Path) -> list[Path]:
-    """The traces that were given their names: whole ones of processes that are gone, in a run without other files."""
+    """Gives complete traces of dead processes their names, in a run without other files; returns these."""
     if rank_files(folder, "samples") or rank_files(folder, "trace") or not folder.is_dir():
         return []
     published = []

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 RUNS: Final = "whystall-runs"
-"""Where runs go that are given no folder."""
+"""The folder of runs without one of their own."""
 RUN_JSON: Final = "run.json"
 """The command of the run, and each rank's description; its schema marks the folder as a run."""
 REPORT_JSON: Final = "report.json"
 REPORT_HTML: Final = "report.html"
 EXPERIMENTS_JSON: Final = "experiments.json"
 TUNE_JSON: Final = "tune.json"
-"""Every run of a search over settings; it lies in a folder of its own, and is what the search goes on from."""
+"""Every run of a search over settings, in a folder of its own; the search resumes from it."""
 TUNE_HTML: Final = "tune.html"
 TUNE_DEEPSPEED: Final = "tune-deepspeed.json"
 CAPTURE_NOW: Final = "capture-now"
@@ -66,12 +66,12 @@ def samples_name(rank: int) -> str:
 
 
 def description_name(rank: int) -> str:
-    """The name of what a rank says of itself at its end."""
+    """The name of a rank's description at its end."""
     return f"rank{rank}{DESCRIPTION_SUFFIX}"
 
 
 def flight_name(rank: int) -> str:
-    """The name of what a rank's flight recorder held when the rank stood still, or failed.
+    """The name of a rank's flight recorder dump, made when the rank hung or failed.
 
     >>> flight_name(3)
     'rank3.flight.pickle'
@@ -89,12 +89,12 @@ def snapshot_name(rank: int) -> str:
 
 
 def oom_name(rank: int) -> str:
-    """The same of the moment at which memory ran out."""
+    """The same for the moment at which memory ran out."""
     return f"rank{rank}{_OOM}"
 
 
 WHOLE_STEPS: Final = "whystall_whole_steps"
-"""The key of a trace's metadata that says how many steps it holds whole, where the job ended in the middle of one."""
+"""Metadata key of a trace: its number of whole steps, where the job ended in the middle of one."""
 
 
 def trace_name(rank: int, window: int = 0) -> str:
@@ -192,7 +192,7 @@ def ran_out_of_memory(folder: Path) -> bool:
 
 
 def folder_for(name: str, chosen: str | None, *, now: time.struct_time, environment: dict[str, str]) -> Path:
-    """Where a run is written: ``chosen``, else a name of its own; workers of one torchrun share theirs."""
+    """The folder of a run: ``chosen``, else a name of its own; workers of one torchrun share theirs."""
     if chosen is not None:
         return Path(chosen)
     safe = _UNSAFE.sub("-", name).strip("-") or "run"

@@ -41,9 +41,9 @@ NEEDED_COLUMNS: Final = frozenset(("step", "duration_us", "flags"))
 PROFILED: Final = 1
 """The flag of a step while which the profiler was recording."""
 LOOKED_AT: Final = 4
-"""The flag of a step whose calls were looked at: its time says nothing, its memory does."""
+"""The flag of a step whose calls were examined: its time is not typical, its memory is."""
 DISTURBED: Final = PROFILED | LOOKED_AT
-"""Either: what such a step took is not what the job takes."""
+"""Either: such a step's time is not the job's."""
 SKIPPED: Final = 2
 """The flag of a step whose optimizer was skipped, by a gradient scaler that found infinities."""
 
@@ -52,7 +52,7 @@ Kinds = dict[str, type[int] | type[str]]
 WORKER: Final[Kinds] = {"pid": int, "state": str, "ticks": int}
 """A row of ``children`` and ``threads``: a process or thread, its state letter, the CPU ticks that it has used."""
 TICKS: Final[Kinds] = {"busy_ticks": int, "own_ticks": int}
-"""The row ``cpu_ticks``: ticks in which the machine's cores were busy, and those of them that were the job's."""
+"""The row ``cpu_ticks``: ticks in which the machine's cores were busy, and the job's own among them."""
 TICKS_PER_S: Final = 100
 """The kernel's USER_HZ, which is 100 on every architecture that PyTorch runs on."""
 PLACE: Final[Kinds] = {
@@ -86,7 +86,7 @@ MOST_RANK: Final = 1 << 31
 
 
 def unix_ns(value: object) -> int:
-    """A time as a file says it, 0 where that is none.
+    """A time in a file, 0 for an invalid one.
 
     >>> unix_ns(1_800_000_000_000_000_000), unix_ns(None), unix_ns(-1)
     (1800000000000000000, 0, 0)

@@ -1,6 +1,6 @@
-"""Finds where a user's program sets an option that causes a finding. It parses the program's source.
+"""Finds the lines of a user's program that set an option which causes a finding. It parses the program's source.
 
-Samples stop at a framework's door (``trainer.train()``). The line to change is where the option is given. A setting is
+Samples stop at a framework's door (``trainer.train()``). The line to change is the one with the option. A setting is
 written as the causes' entries name it:
 
 - ``eval_steps``: a keyword, a key, an attribute, a default or an option of a command line of this name
@@ -90,7 +90,7 @@ def _given(node: ast.AST, asked: frozenset[str]) -> list[_Given]:
 
 
 def _by_call(call: ast.Call, asked: frozenset[str]) -> list[_Given]:
-    """The call itself, its keywords, and the option that a parser of command lines is given."""
+    """The call itself, its keywords, and the option of a command line's parser."""
     called = next(_named(call.func), None)
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     out = [_option(name, value, called) for name, value in keywords.items() if name is not None]
@@ -133,7 +133,7 @@ def _text(node: ast.expr | None) -> str | None:
 
 
 def _named(node: ast.expr) -> Iterator[str]:
-    """The last name of what is called or assigned to."""
+    """The last name of a call's or an assignment's target."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
             yield name

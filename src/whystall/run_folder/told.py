@@ -24,7 +24,7 @@ _LATEST: Final = 14
 
 
 def told(folder: Path) -> list[str]:
-    """Sentences for the report on a run folder, the most important first; none where it says nothing of the kind."""
+    """Sentences for the report on a run folder, the most important first; none where there is nothing to report."""
     run = read_document(folder / RUN_JSON)
     ranks = ranks_of(folder / RUN_JSON)
     found = [*_end(run, ranks), *_short(run, ranks), *_pauses(ranks), *_notes(ranks)]

@@ -34,13 +34,13 @@ _NO_PLACE: Final = -1
 
 
 class ReaderError(Exception):
-    """A reader handed over tables that cannot be used: the message says which and why."""
+    """A reader returned unusable tables: the message names them and the reason."""
 
 
 def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
-    """The trace that a reader's tables make up; ``raw.tables`` is used up on the way.
+    """The trace of a reader's tables; ``raw.tables`` is used up on the way.
 
-    Raises `ReaderError` where a table lacks what every event must have.
+    Raises `ReaderError` where a table lacks a column that every event must have.
     """
     tables = raw.tables
     quarantined = list(raw.quarantined)
@@ -58,7 +58,7 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
     else:
         steps, steps_from = marked.table, marked.marked_by
     if raw.metadata.whole_steps is not None and raw.metadata.whole_steps > 0:
-        steps = steps.head(raw.metadata.whole_steps)  # what ran when the job ended is no step
+        steps = steps.head(raw.metadata.whole_steps)  # work that ran when the job ended is no step
     launched = marked is None or not marked.of_device
     tables["device_events"] = _with_steps(tables["device_events"], tables["runtime_calls"] if launched else None, steps)
     collectives = collective_table(tables, raw.metadata.groups)
@@ -120,7 +120,7 @@ def _without_rows(table: str) -> pl.DataFrame:
 
 
 def _typed(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Names as an ``Enum`` of what occurs, numbers as such; what the format does not record is unknown in every row."""
+    """Names as an ``Enum`` of those that occur, numbers as such; a column that the format lacks is null throughout."""
     schema = frame.schema
     columns: list[pl.Series | pl.Expr] = []
     for column in REQUIRED[table]:

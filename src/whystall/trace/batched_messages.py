@@ -1,9 +1,8 @@
-"""Messages that are carried out together, as torch's ``batch_isend_irecv`` has it.
+"""Messages that are carried out together (torch's ``batch_isend_irecv``).
 
-Each is posted by an operator of its own, which has its record and launches nothing. Where the batch ends NCCL launches
-one kernel for all of them, in no operator, and torch leaves no record on it: it is of the messages that its thread
-posted since the launch before it. (ProcessGroupNCCL: ``pointToPoint`` between ``startCoalescing`` and
-``endCoalescing``.)
+An operator of its own, with a record and without a launch, posts each. At the end of the batch NCCL launches one kernel
+for all, outside of any operator, and torch writes no record for it: it carries the messages that its thread posted
+since the launch before it. (ProcessGroupNCCL: ``pointToPoint`` between ``startCoalescing`` and ``endCoalescing``.)
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def batched_messages(records: pl.DataFrame, tables: dict[str, pl.DataFrame]) -> 
 def _launches(events: pl.DataFrame, calls: pl.DataFrame, records: pl.DataFrame) -> dict[Any, pl.DataFrame]:
     """The launches by thread, in order, each with its kernel and whether that kernel carries messages without a record.
 
-    A graph's launches are excluded: its messages were posted when the graph was captured.
+    A graph's launch carries none: its messages were posted when the graph was captured.
     """
     recorded = records.select("source", "row").unique()
     of_kernel = recorded.filter(pl.col("source") == "device").select(kernel="row", of_kernel=pl.lit(value=True))
@@ -74,7 +73,7 @@ def _launches(events: pl.DataFrame, calls: pl.DataFrame, records: pl.DataFrame) 
 
 
 def _messages(posted: pl.DataFrame, operators: pl.DataFrame, events: pl.DataFrame) -> dict[Any, pl.DataFrame]:
-    """By thread the messages in order, but for those whose operators launched what carries them out."""
+    """The messages by thread, in order, without those whose operators launched their events."""
     at = operators.select(pl.int_range(pl.len(), dtype=pl.Int32).alias("row"), "ts_ns", "thread")
     launching = events.select(_row("operator").alias("row")).drop_nulls().unique()
     return _by_thread(posted.join(launching, on="row", how="anti").join(at, on="row").sort("ts_ns", "row"))

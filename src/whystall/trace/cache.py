@@ -1,8 +1,8 @@
 """A cache of parsed traces: Arrow IPC files, keyed by the file's content, the reader and this schema's version.
 
-An entry is a folder that appears whole or not at all. An entry that does not fit (another version, another content,
-another user's, a link, damaged) is ignored. Nothing in it is executed. A cache that cannot be written adds a warning
-and never changes the result.
+An entry is a folder that appears atomically. An entry that does not fit (another version, another content, another
+user's, a link, damaged) is ignored. Nothing in it is executed. A cache that cannot be written adds a warning and never
+changes the result.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ LARGEST_BYTES: Final = 4 << 30
 _HOST_ORDER: Final = "host_order"
 _FILES: Final = (*TABLES, _HOST_ORDER)
 _STAGING: Final = ".writing-"
-_ABANDONED_S: Final = 86_400  # what a process that died left behind
+_ABANDONED_S: Final = 86_400  # files of a process that died
 _DIGEST_BYTES: Final = 20
-_ENTRY: Final = re.compile(r"[0-9a-f]{40}")  # the folder holds what others keep as well
+_ENTRY: Final = re.compile(r"[0-9a-f]{40}")  # the folder holds other programs' files as well
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int
     key: str
-    """The entry's name when it was written: one that was copied or moved is of another file."""
+    """The entry's name when it was written: a copied or moved entry belongs to another file."""
     source: Source
     metadata: Metadata
     steps_from: str | None

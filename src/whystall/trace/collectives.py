@@ -112,7 +112,7 @@ def _of_libraries(annotations: pl.DataFrame, groups: Sequence[ProcessGroup]) -> 
 
 
 def _of_all(count: int | None, group: ProcessGroup | None) -> int | None:
-    """Elements of what all ranks of a group give together."""
+    """Elements of all ranks' inputs together."""
     return None if count is None or group is None or group.size is None else count * group.size
 
 
@@ -123,7 +123,7 @@ def _told(group: ProcessGroup | None) -> tuple[str | None, int | None, str | Non
 
 
 def _tensors(dims: str | None, types: str | None) -> tuple[int | None, str | None]:
-    """How many elements the tensors of a call have together, and of which dtype they all are."""
+    """The number of elements of a call's tensors together, and their dtype if they share one."""
     if not dims or not types:
         return None, None
     try:

@@ -25,13 +25,13 @@ def codes(column: pl.Series) -> NDArray[Any]:
 
 
 def matching(column: pl.Series, test: Callable[[str], object]) -> NDArray[np.bool_]:
-    """Which rows have a text that passes ``test``, which is asked once per distinct text."""
+    """Which rows have a text that passes ``test``, which runs once per distinct text."""
     passed = np.array([bool(test(text)) for text in distinct(column)], np.bool_)
     return passed[codes(column)] if len(passed) else np.zeros(len(column), np.bool_)
 
 
 def judged(table: pl.DataFrame, judge: Callable[..., T]) -> list[T]:
-    """Per row what ``judge`` says of its values, as texts; of rows that are alike it is asked once."""
+    """The result of ``judge`` for each row's values, as texts; equal rows are judged once."""
     known: dict[tuple[Any, ...], T] = {}
     out = []
     for row in table.cast(pl.String).iter_rows():

@@ -8,9 +8,9 @@ PERCENT = "%"
 
 
 def with_units(samples: pl.DataFrame) -> pl.DataFrame:
-    """Samples with the unit of those that are shares, as their names say: ``SM Active (%)``, ``… [Throughput %]``.
+    """Samples with the unit of those that are shares by their names: ``SM Active (%)``, ``… [Throughput %]``.
 
-    No other unit is believed: Nsight Systems has clocks in hertz under names that say MHz.
+    Other units in names are ignored: Nsight Systems has clocks in hertz under names with MHz.
     """
     share = pl.col("name").cast(pl.String).str.contains(r"%[\])]\s*$")
     return samples.with_columns(unit=pl.when(share).then(pl.lit(PERCENT)).cast(pl.Enum([PERCENT])))

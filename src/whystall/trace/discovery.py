@@ -61,7 +61,7 @@ def _in_folder(folder: Path, readers: Sequence[Reader]) -> list[Path]:
 
 
 def _without_copies(found: list[Path]) -> list[Path]:
-    """The files without those that XLA's profiler writes beside its own: the same events for a viewer, less exact."""
+    """The files without the less exact copies for viewers that XLA's profiler writes beside its own files."""
     profiles = [path for path in found if path.name.endswith(_PROFILE)]
     copies = {path.with_name(path.name.removesuffix(_PROFILE) + _PICTURE) for path in profiles}
     copies |= {path.with_name(_PERFETTO_PICTURE) for path in profiles}
@@ -77,7 +77,7 @@ def _matching(pattern: PathLike) -> list[Path]:
 
 
 def find_manifests(source: PathLike) -> list[Path]:
-    """The lists of ranks that a path, folder or glob pattern names; of a folder the one right in it."""
+    """The lists of ranks that a path, folder or glob pattern names; of a folder the list directly in it."""
     path = Path(source)
     if _is(Path.is_dir, path):
         found = [path / RANKS_JSON]
@@ -96,7 +96,7 @@ def looks_like_trace(path: Path, readers: Sequence[Reader] = READERS) -> bool:
 
 
 def folders_among(sources: Iterable[object]) -> list[Path]:
-    """The folders among what was given, which may be those of watched runs."""
+    """The folders among the inputs, which may be those of watched runs."""
     paths = [Path(source) for source in sources if isinstance(source, str | Path)]
     return [path for path in paths if _is(Path.is_dir, path)]
 

@@ -1,7 +1,7 @@
-"""Opens recorded files for readers of any format, and shows the head that says which format a file has.
+"""Opens recorded files for readers of any format, and returns the head that identifies a file's format.
 
-Gzip is known by content and unpacked as a stream: neither the file nor its text is ever held whole. Damage ends the
-reading, not the result.
+Gzip is recognised by content and unpacked as a stream: neither the file nor its text is ever held whole. Damage ends
+the reading, not the result.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ _LITTLE_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on what is read, so that a hostile file cannot take the machine.
+    """Bounds on reading, so that a hostile file cannot take the machine.
 
-    ``value_bytes`` bounds one event or one metadata value, the rest one file. ``unpacked_times`` is how many times its
-    size a packed file may hold, from ``unpacked_bytes`` on: recordings hold 10 to 60 times, a trap a thousand.
+    ``value_bytes`` bounds one event or one metadata value, the rest one file. ``unpacked_times`` is the largest ratio
+    of a packed file's content to its size, from ``unpacked_bytes`` on: recordings have 10 to 60, a decompression bomb a
+    thousand.
     """
 
     raw_bytes: int = 256 << 30
@@ -49,7 +50,7 @@ class Limits:
 
 
 NO_LIMITS: Final = Limits(raw_bytes=1 << 62, unpacked_times=1 << 31, events=1 << 31)
-"""For a file that is trusted: what one value may take stays bounded."""
+"""For a trusted file: only the size of one value stays bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def is_gzip(file: BinaryIO) -> bool:
-    """Whether the file's first bytes say gzip; the file stands at its beginning afterwards."""
+    """Whether the file begins with gzip's first bytes; the file stands at its beginning afterwards."""
     found = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
     file.seek(0)
     return found
@@ -108,7 +109,7 @@ def most_parts(path: Path, limits: Limits, most: int) -> int:
 
 
 def contents(path: Path, most: int, limits: Limits, progress: Progress | None) -> tuple[bytes, list[str]]:
-    """A whole file, unpacked, and a sentence on what is wrong with its packing: for formats that are read at once.
+    """A whole file, unpacked, and a sentence on damage of its packing: for formats that are read at once.
 
     Raises `InputError` where it holds more than ``most`` bytes, or than ``limits`` allow.
     """
@@ -170,7 +171,7 @@ def _gunzip(pieces: Iterator[bytes], warnings: list[str]) -> Iterator[bytes]:
 def _salvaged(file: BinaryIO, skip: int) -> Iterator[bytes]:
     """The readable content of a damaged stream after its first ``skip`` bytes and before the damage.
 
-    A decompressor that finds damage discards the output of that call, so each call asks for little output. The standard
+    A decompressor that finds damage discards the output of that call, so each call produces little output. The standard
     library's decompressor can bound the output of a call.
     """
     file.seek(0)

@@ -43,7 +43,7 @@ def fingerprint(folder: Path, readers: Sequence[Reader] | None = None) -> str | 
 def digest_of(path: Path) -> bytes:
     """The SHA-256 of a file's content. Raises `OSError` where it cannot be read.
 
-    It is computed once for each state of the file: its inode, size, and change time, which programs cannot set.
+    It is computed once for each state of the file: device, inode, size, and times (programs cannot set that of change).
     """
     return _digest(path, _state(path))
 
@@ -63,7 +63,7 @@ def _state(path: Path) -> tuple[int, ...]:
 
 
 def _content(path: Path) -> bytes:
-    """The file's digest; of one that cannot be read a mark, which no content has."""
+    """The file's digest; for an unreadable one a mark that no content has."""
     try:
         return digest_of(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Follows the samples of a run while they are written: what was added since the last look, and no more, is read."""
+"""Follows the samples of a run while they are written: reads only lines added since the last look."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Parts = dict[str, np.ndarray[Any, np.dtype[np.int64]]]
 
 
 class Followed:
-    """The samples of one rank as far as they are written: how many steps, the first and the latest, a histogram."""
+    """The samples of one rank written so far: the number of steps, the first and the latest, a histogram."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class Followed:
         self._ticks: deque[tuple[int, int, int]] = deque(maxlen=_KEPT_TICKS)
 
     def look(self) -> None:
-        """Reads what was added. Raises `InputError` where the file cannot be read or holds no samples."""
+        """Reads new lines. Raises `InputError` where the file cannot be read or holds no samples."""
         try:
             with reading.opened(self.path) as file:
                 found = os.fstat(file.fileno())
@@ -145,9 +145,9 @@ class Followed:
             self._block, self._block_us = [], 0
 
     def usual(self) -> tuple[float, float] | None:
-        """The usual pace of five seconds (of a few steps in a row, ns), and by what share it differs from others.
+        """The usual pace of five seconds (of a few steps in a row, ns), and its spread, as a share.
 
-        That is one standard deviation. ``None`` of a job that has not run for long; the last ten seconds are apart.
+        That is one standard deviation. ``None`` for a job that has not run for long; the last ten seconds are left out.
         """
         paces = list(self._paces)[:-2]
         if len(paces) < _FEWEST_BLOCKS:

@@ -48,7 +48,7 @@ def latest_steps(path: Path) -> LatestSteps | None:
 
 
 def _decoded(line: bytes) -> Any:
-    """One line, or ``None`` for what is cut or none of ours."""
+    """One line, or ``None`` for an incomplete or foreign one."""
     try:
         return parse_json(line)
     except NotJsonError:

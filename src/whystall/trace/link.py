@@ -1,4 +1,4 @@
-"""The links of a trace: who launched what, what ran inside what, what is whose backward."""
+"""The links of a trace: launches, nesting, and the forward operator of each backward one."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ def rows_of(series: pl.Series) -> NDArray[np.int32]:
 def _forward_of(operators: pl.DataFrame) -> NDArray[np.int32]:
     """For each backward operator the forward operator with its sequence number, else -1.
 
-    A backward operator names the thread of its forward (``Fwd thread id`` above 0). Several forward
-    operators can carry the same number (an operator and what it calls); the latest to start before the
-    backward is taken, which is the innermost, and all of them lie in the same module.
+    A backward operator names the thread of its forward (``Fwd thread id`` above 0). Several forward operators can carry
+    the same number (an operator and its calls): the latest to start before the backward counts, the innermost; all lie
+    in the same module.
     """
     out = np.full(len(operators), _NO_ROW, np.int32)
     sequence = _whole(operators["sequence"])
@@ -147,7 +147,7 @@ def _through(rows: NDArray[np.int32], column: pl.Series) -> NDArray[np.int32]:
 
 
 def _launch_of(events: pl.DataFrame, runtime: pl.DataFrame) -> NDArray[np.int32]:
-    """The call with the event's correlation id: of several the last to start before the event does, else the next.
+    """The call with the event's correlation id: among several the last to start before the event does, else the next.
 
     One launch may own many events (a graph); an id of 0 or below names no launch.
     """

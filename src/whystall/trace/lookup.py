@@ -1,4 +1,4 @@
-"""Finding rows by a key, or by a key and a time, of which a file may hold several.
+"""Finds rows by a key, or by a key and a time; a file may hold several rows for one key.
 
 Plain sorting: joins of data frames bring some ten megabytes of code into memory for it and take longer on most traces.
 """
@@ -24,9 +24,9 @@ def first_row_of(keys: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[n
 def last_row_before(
     keys: NDArray[np.int64], at: NDArray[np.int64], among: NDArray[np.int64], began: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """For each key the last row of ``among`` with it that began by ``at`` (ns), of equals the last, else -1.
+    """For each key its last row in ``among`` that began by ``at`` (ns), of equal rows the last; else -1.
 
-    ``began`` ascends, so that what began by an instant is a number of rows.
+    ``began`` ascends, so that the rows that began by an instant are a prefix.
     """
     if not len(among) or not len(keys):
         return np.full(len(keys), _NO_ROW, np.int64)

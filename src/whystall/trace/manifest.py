@@ -57,7 +57,7 @@ class Stated(msgspec.Struct, frozen=True, order=True):
 
 
 class Document(NamedTuple):
-    """A manifest as it was found: what to call it, the folder below which its recordings lie, and what it holds."""
+    """A manifest as found: its name, the folder below which its recordings lie, and its content."""
 
     name: str
     folder: str
@@ -66,7 +66,7 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The entries of all manifests at hand, by a recording's place (`place_of`; for an address, as shown)."""
+    """The entries of all manifests, by a recording's place (`place_of`; for an address, as shown)."""
 
     stated: Mapping[str, Stated]
 
@@ -108,7 +108,7 @@ def local_documents(sources: Iterable[object]) -> list[Document]:
 def manifest_of(documents: Iterable[Document]) -> Manifest:
     """Several manifests as one.
 
-    Raises `InputError` for one that does not hold what it should, and where two entries for one recording differ.
+    Raises `InputError` for an invalid one, and where two entries for one recording differ.
     """
     found: dict[str, tuple[int, int | None, str | None]] = {}
     for document in documents:
@@ -151,7 +151,7 @@ def _plain(text: str) -> str:
 
 
 def as_stated(traces: Sequence[Trace], stated: Stated | None, failures: list[str]) -> list[Trace]:
-    """The traces of one file, with what a manifest says of it; of several in one file it cannot say it."""
+    """The traces of one file, with its manifest entry; a file with several traces cannot have one."""
     if stated is None or not traces:
         return list(traces)
     if len(traces) > 1:

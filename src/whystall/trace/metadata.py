@@ -49,7 +49,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_pytorch(self) -> bool:
-        """Whether the job ran on PyTorch, for all that the recording says: advice in its terms is worth giving."""
+        """Whether the job may have run on PyTorch, so that advice in its terms is useful."""
         return self.framework in {"pytorch", None}
 
     def device_name(self, device: int) -> str | None:

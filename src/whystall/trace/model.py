@@ -27,7 +27,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a trace came from and what was wrong with it. ``name`` is the file's base name."""
+    """The source of a trace, and its problems. ``name`` is the file's base name."""
 
     name: str
     file_bytes: int

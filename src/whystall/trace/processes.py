@@ -1,8 +1,8 @@
 """Several ranks in one file: people merge the traces of a job to see them side by side, and each is a recording.
 
-A process of a merged file has operators and calls of the runtime of its own, and a device of its own, which runs what
-these calls launched: after each call, and soon after some. Numbers of launches repeat between processes, as they are or
-moved by a few. SGLang's merger writes the rank in front of each process and device ("[TP01] 4711").
+A process of a merged file has operators and calls of the runtime of its own, and a device of its own, which runs the
+events of these calls: after each call, and soon after some. Numbers of launches repeat between processes, equal or
+shifted by a few. SGLang's merger writes the rank in front of each process and device ("[TP01] 4711").
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Owned:
 
 
 def recordings_of(raw: RawTrace) -> list[RawTrace]:
-    """The recordings in what a reader took for one, a process each; the same one where it is of one process."""
+    """The recordings in a reader's single one, a process each; the same one where it has one process."""
     if raw.process is not None or raw.steps is not None:
         return [raw]
     owned = _owned(raw)
@@ -126,9 +126,9 @@ class _Fit:
 def _owners(
     processes: list[str], pid: NDArray[np.object_], calls: pl.DataFrame, events: pl.DataFrame
 ) -> dict[int, int] | None:
-    """The process of each device by who launched its events, and soonest before them; ``None`` where one has none.
+    """The process of each device: the one that launched its events, and soonest before them; ``None`` if one has none.
 
-    Where that gives a process two devices, as all fit alike, devices and processes belong together in their order.
+    If that gives a process two devices, since all fit equally, devices and processes are matched in their order.
     """
     launched = events.select("device", "correlation", event="name", at="ts_ns").drop_nulls()
     mine = calls.select("correlation", call="name", called="ts_ns").with_columns(

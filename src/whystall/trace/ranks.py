@@ -1,4 +1,4 @@
-"""Which recording stands for which rank, where windows of one process, copies and files without a rank are given."""
+"""Assigns recordings to ranks, where the inputs include windows of one process, copies and files without a rank."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.process == later.process and self.last_step < later.first_step and self.end_ns <= later.start_ns
 
     def overlaps(self, other: Facts) -> bool:
-        """Whether both were recorded at some moment: then they are of different processes."""
+        """Whether both were recorded at some moment: then their processes differ."""
         return self.start_ns <= other.end_ns and other.start_ns <= self.end_ns
 
 
@@ -119,7 +119,7 @@ def of_each_rank(recordings: Sequence[Facts], *, windows: bool = True) -> tuple[
 
 
 def _distinct(recordings: Sequence[Facts]) -> tuple[list[Facts], list[str]]:
-    """The recordings without those that hold what one before them holds."""
+    """The recordings without copies of earlier ones."""
     kept: dict[str, Facts] = {}
     notes = []
     for one in recordings:
@@ -156,9 +156,9 @@ def _before_of_no_rank(recordings: Sequence[Facts]) -> dict[str, list[Facts]]:
 def _latest_of_ranks(
     of_rank: Mapping[int, Sequence[Facts]], before: dict[str, list[Facts]], gone: set[str], *, windows: bool
 ) -> list[str]:
-    """Adds each rank's windows to ``before`` its latest recording and to ``gone`` what stands not for itself.
+    """Adds each rank's windows to ``before`` its latest recording, and to ``gone`` those that do not stand alone.
 
-    Returns a sentence on each rank of which recordings are left out.
+    Returns a sentence on each rank with recordings that are left out.
     """
     shared = _shared_by(of_rank)
     # The latest of the recordings that most ranks have a counterpart of.

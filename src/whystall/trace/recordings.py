@@ -32,13 +32,13 @@ _RECORDED_TABLES: Final = tuple(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recordings:
-    """A trace for each rank, the samples, and in plain sentences what could not be read and what was left out."""
+    """A trace for each rank, the samples, and plain sentences on unreadable and left out recordings."""
 
     traces: list[Trace]
     ranks: list[int]
     samples: list[RunSamples]
     folders: list[Path]
-    """The folders that were named: a watched run has more to say than its traces."""
+    """The named folders: a watched run holds more than its traces."""
     failures: list[str]
     notes: list[str]
 

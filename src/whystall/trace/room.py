@@ -1,6 +1,6 @@
-"""How much memory there is for a recording.
+"""The memory that a recording may take.
 
-A process that asks for more is ended by the system, or by a library: what needs more is refused before.
+A process that exceeds it is ended by the system, or by a library: a larger need is refused before.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _number(path: Path) -> int | None:
 
 
 def _of_files(path: Path) -> int:
-    """The part of a group's memory that holds copies of files, which is given back when it is needed."""
+    """The part of a group's memory that holds copies of files, which the kernel frees on demand."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

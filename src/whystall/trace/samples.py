@@ -1,4 +1,4 @@
-"""Reads the samples of a watched run: one row per step, and what was seen of the machine now and then."""
+"""Reads the samples of a watched run: one row per step, and occasional observations of the machine."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _rows(value: Any, schema: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _is_row(cells: list[Any], columns: list[str]) -> bool:
-    """Whether the cells are those of a step, of which some things have to be known."""
+    """Whether the cells are those of a step; some of them must be known."""
     return len(cells) == len(columns) and all(
         _is_sound(cell) and (cell is not None or name not in NEEDED_COLUMNS)
         for name, cell in zip(columns, cells, strict=True)

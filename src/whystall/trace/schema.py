@@ -1,6 +1,6 @@
-"""The tables that a reader may fill and their columns: what the format records, before anything is linked.
+"""The tables that a reader may fill and their columns: the format's content, before anything is linked.
 
-``Trace`` says what each column means. The links between tables are added for every format alike (``trace/link.py``).
+``Trace`` documents each column. The links between tables are added for every format alike (``trace/link.py``).
 """
 
 from __future__ import annotations
@@ -112,4 +112,4 @@ OPTIONAL: Final[dict[str, Columns]] = {
     },
     "other_events": {},
 }
-"""By table what an event may carry besides; what a format does not record is left out, and reads as unknown."""
+"""Optional columns of each table; those that a format lacks are left out, and read as unknown."""

@@ -1,9 +1,9 @@
-"""Steps of a trace: from the profiler's own marks or, failing that, from what repeats.
+"""Steps of a trace: from the profiler's own marks or, failing that, from repeating annotations.
 
-Sources in order: ``ProfilerStep#N`` annotations; an inference engine's marks; the ends of optimizer steps;
-annotations of one name (digits aside) that repeat. A repeated annotation counts only if it behaves like a step: it does
-not nest in its own kind, its durations are alike, it covers most of its stretch of the thread, and most of the recorded
-work is launched in that stretch. The layers of a network and the parts of one call repeat as well, but not like that.
+Sources in order: ``ProfilerStep#N`` annotations; an inference engine's marks; the ends of optimizer steps; annotations
+of one name (digits aside) that repeat. A repeated annotation counts only if it behaves like a step: it does not nest in
+its own kind, its durations are alike, it covers most of its stretch of the thread, and most of the recorded work is
+launched in that stretch. The layers of a network and the parts of one call repeat as well, but not like that.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
 OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#.+\.step$")
 """torch's mark of an optimizer's step."""
 _DIGITS: Final = re.compile(r"\d+")
-# Names that count up, each of them once, number the layers of one pass as often as the steps of a loop: then the name
-# has to say that it is a step. (torch's own examples, Lightning's and PyTorch/XLA's annotations, vLLM, SGLang)
+# Names that count up, each of them once, may number the layers of one pass just like the steps of a loop: then the name
+# must contain a word for a step. (torch's own examples, Lightning's and PyTorch/XLA's annotations, vLLM, SGLang)
 _STEP_WORD: Final = re.compile(
     r"step|iter|batch|epoch|train|valid|eval|infer|generat|decode|prefill|extend|request|sample|rollout|execute",
     re.IGNORECASE,
 )
 _LEAST_REPEATS: Final = 3
 _LEAST_COVER: Final = 0.5
-# If all steps were as long as the median one, they would take at least this share of what they do take.
+# If all steps had the median length, their total must be at least this share of the real one.
 _LEAST_ALIKE: Final = 0.5
 # Annotations shorter than this share of the median one are parts that are called alike, and no steps of their own.
 _LEAST_OF_MEDIAN: Final = 0.1
@@ -49,22 +49,22 @@ STEP_SCHEMA: Final = {"name": pl.String, "ts_ns": pl.Int64, "duration_ns": pl.In
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """When the work of a recording was asked for, and how long it took: what steps have to hold most of."""
+    """When the work of a recording was launched, and its duration: steps have to hold most of it."""
 
     asked_ns: NDArray[np.int64]
     duration_ns: NDArray[np.int64]
 
     def share_within(self, begin: int, end: int) -> float:
-        """The share of the work that was asked for between two instants; 1 where nothing was recorded."""
+        """The share of the work that was launched between two instants; 1 where nothing was recorded."""
         inside = (self.asked_ns >= begin) & (self.asked_ns < end)
         whole = int(self.duration_ns.sum())
         return int(self.duration_ns[inside].sum()) / whole if whole else 1.0
 
 
 def find_steps(annotations: pl.DataFrame, work: Work | None = None) -> tuple[pl.DataFrame, str | None]:
-    """The steps in order of time and a sentence saying what they were taken from, or none and ``None``.
+    """The steps in order of time and a sentence on their source, or none and ``None``.
 
-    ``work`` is what the recording shows of the device, or of operators where there is none.
+    ``work`` is the recorded work of the device, or of operators where there is none.
     """
     marks = _matching(annotations, _PROFILER_STEP)
     if not marks.is_empty():
@@ -162,7 +162,7 @@ def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
 def _repeated(annotations: pl.DataFrame, work: Work | None) -> pl.DataFrame:
     """The repeating annotation that covers the largest part of its thread, if that is most of it.
 
-    A step lasts until the next one begins: what a loop does between its annotations belongs to its steps.
+    A step lasts until the next one begins: a loop's time between its annotations belongs to its steps.
     """
     best = pl.DataFrame(schema=STEP_SCHEMA)
     best_cover = _LEAST_COVER

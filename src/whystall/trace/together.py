@@ -20,7 +20,7 @@ def whole_of(path: Path, readers: Iterable[Reader]) -> Whole:
 
 
 def each_once(paths: Iterable[Path], readers: Iterable[Reader], told: set[Path] | None = None) -> list[Path]:
-    """The files, of those that are one recording the one that stands for all, unless it was ``told`` before."""
+    """The files, with one for each recording in several files, except those that are in ``told``."""
     known = set() if told is None else told
     asked = [reader for reader in readers if isinstance(reader, ReaderOfSeveral)]
     found: list[Path] = []

@@ -32,7 +32,7 @@ _LINKS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 _COLLECTIVE_SOURCES: Final = {"device": "device_events", "operator": "operators", "annotation": "annotations"}
-# Ids of one kind, wherever they stand.
+# Ids of one kind, in any table.
 _IDS: Final = (("correlation", "wait_on_correlation"), ("external_id",), ("id",), ("event_index",))
 JOINED: Final = " + "
 """Separator between the names of windows that are one recording."""
@@ -40,7 +40,7 @@ _MOST_NAMES: Final = 3
 
 
 def shifts(spans: Sequence[tuple[int, int]]) -> list[int]:
-    """By how much the events of each recording move, so that no time is left in which there was none.
+    """The shifts of the recordings that remove times without a recording.
 
     ``spans`` are begin and end of the recordings of all ranks.
 
@@ -125,7 +125,7 @@ def _moved(
 def _threads(windows: Sequence[Trace]) -> tuple[pl.DataFrame, list[NDArray[np.int32]]]:
     """The threads of all windows, each once, and by window where each of its own stands among them."""
     known: dict[tuple[str | None, ...], int] = {}
-    # One row more, so that an empty table can be asked, too.
+    # One more row makes an empty table indexable, too.
     of = [
         np.array([known.setdefault(row[:2], len(known)) for row in one.threads.rows()] or [0], np.int32)
         for one in windows

@@ -1,4 +1,4 @@
-"""Runs a command again for some steps with one thing changed at a time, and says what each change brought."""
+"""Runs a command again for some steps with one thing changed at a time, and reports the effect of each change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whystall.run_folder.contents import read_run_folder
 from whystall.trace.samples import read_samples
 from whystall.verify.measure import Variant, run_command
 
-# The first steps compile, load and warm up, and what an experiment changes takes hold in them.
+# The first steps compile, load and warm up, and an experiment's change takes effect in them.
 _UNSTEADY_STEPS: Final = 5
 _FEWEST_STEPS: Final = 5
 _LONGEST_RUN_S: Final = 900.0
@@ -27,7 +27,7 @@ _LONGEST_RUN_S: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The mean steady step of one run, what the run says was changed, or why there is neither."""
+    """The mean steady step of one run, its own description of the change, or why there is neither."""
 
     step_ns: int | None
     change: str | None
@@ -58,7 +58,7 @@ def run_experiments(
         measured[name] = one = _measure(command, name, steps)
         told = one.because if one.step_ns is None else f"{one.change}, a step takes {one.step_ns / 1e6:.4g} ms"
         progress(f"experiment {name}: {told}")
-    last = _measure(command, "nothing", steps)  # what two runs of the same differ by, with all others between them
+    last = _measure(command, "nothing", steps)  # the noise between two equal runs, with all others between them
     bases = [first.step_ns, *([last.step_ns] if last.step_ns is not None else [])]
     return [
         outcome(name, one.step_ns, bases, one.change, findings)

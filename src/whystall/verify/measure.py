@@ -31,7 +31,7 @@ _LONGEST_OUTPUT: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A command with the environment variables that are its own."""
+    """A command with its own environment variables."""
 
     command: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
@@ -70,7 +70,7 @@ def run_block(variant: Variant, loss: re.Pattern[str] | None, *, timeout_s: floa
 
 
 def run_command(variant: Variant, config: CaptureConfig, timeout_s: float | None) -> tuple[int, str]:
-    """Runs a command to its end: its exit code, and what it printed (the end of it)."""
+    """Runs a command to its end: its exit code, and the end of its output."""
     environment = watched_environment(config, {**os.environ, **dict(variant.environment)})
     with tempfile.TemporaryFile() as stream:
         try:
@@ -115,7 +115,7 @@ def _kind_of_steps(folder: Path) -> str | None:
 
 
 def _last_number(pattern: re.Pattern[str] | None, text: str) -> float | str | None:
-    """The number that the last match of a pattern holds (its first group), or what it holds instead of one."""
+    """The number in the last match of a pattern (its first group), or its text if it is none."""
     found = pattern.findall(text) if pattern is not None else []
     if not found:
         return None

@@ -50,7 +50,7 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a verification.
 
-    ``paired`` and the times are by the ``statistic`` of the steps that decides; ``otherwise`` is by the other one.
+    ``paired`` and the times use the deciding ``statistic`` of the steps, ``otherwise`` the other one.
     """
 
     schema: Literal["whystall.proof/1"] = "whystall.proof/1"
@@ -110,12 +110,11 @@ def prove(
     timeout_s: float | None = None,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Proof:
-    """Runs both variants in turn, ``pairs`` times each, and says what the difference is.
+    """Runs both variants in turn, ``pairs`` times each, and returns their difference.
 
-    ``statistic`` decides: the mean step for what happens now and then, which no median shows.
-    With a ``cause``, each variant is recorded once more, and ``diagnose`` says what is found in the run folder.
-    Raises `BlockFailedError` when a run ends with another exit code than 0, and `UsageError` when ``loss`` finds no
-    number in its output.
+    ``statistic`` decides: the mean step for occasional causes, which no median shows. With a ``cause``, each variant is
+    recorded once more, and ``diagnose`` analyses the run folder. Raises `BlockFailedError` when a run ends with another
+    exit code than 0, and `UsageError` when ``loss`` finds no number in its output.
     """
     blocks: tuple[list[Block], list[Block]] = ([], [])
     for variant, pair in interleaved(pairs):
@@ -210,7 +209,7 @@ def _recorded(variant: Variant, timeout_s: float | None, diagnose: Diagnose) -> 
 
 
 def _causes(recorded: Recorded) -> dict[str, tuple[float, float, float]]:
-    """The causes that were found, with what removing each is worth."""
+    """The causes of the findings, with the gain of each."""
     return {
         finding.id: (finding.gain.floor, finding.gain.expected, finding.gain.ceiling)
         for finding in recorded.findings

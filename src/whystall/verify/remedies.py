@@ -1,8 +1,8 @@
-"""The local record of remedies that were tried: what was predicted, what was measured.
+"""The local record of remedies that were tried: the prediction and the measurement.
 
-It lies under the user's data folder, one JSON line a remedy. Later predictions for a cause get an interval that holds
-what its remedies brought here, once there are enough of them that were judged by the right statistic. They take no
-finding away: that a remedy failed once says little of whether the cause is there.
+It lies under the user's data folder, one JSON line a remedy. Later predictions for a cause get an interval that
+contains its remedies' real gains here, once enough of them were judged by the right statistic. They remove no finding:
+a failed remedy is little evidence against the cause.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _LEAST, _MOST = 0.0, 1.5
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """One remedy: the cause it was for, the predicted speed-up if one was known, and the measured one.
+    """One remedy: its cause, the predicted speed-up if one was known, and the measured one.
 
-    ``statistic`` is what of the steps it was measured by; ``None``: not by steps, or by an earlier version of whystall.
+    ``statistic`` is the steps' statistic that measured it; ``None``: not by steps, or by an earlier version of
+    whystall.
     """
 
     cause: str
@@ -59,7 +60,7 @@ def append(path: Path, tried: Tried) -> None:
 
 
 def read(path: Path) -> list[Tried]:
-    """All remedies; what cannot be read is left out."""
+    """All remedies; unreadable ones are left out."""
     try:
         if not is_own_file(path):
             return []
@@ -76,7 +77,7 @@ def read(path: Path) -> list[Tried]:
 
 
 def brought(tried: Sequence[Tried], statistic: Callable[[str], Statistic]) -> dict[str, tuple[float, float]]:
-    """Per cause the least and the most that its remedies brought of what was predicted (of speed-up minus one).
+    """The least and the largest ratio of real to predicted gain of each cause's remedies (of speed-up minus one).
 
     Only outcomes count that were measured by the ``statistic`` that shows the cause.
 

@@ -1,8 +1,8 @@
 """An archive of the ranks' own traces with a manifest that puts them on one clock, as Perfetto merges them (v58 on).
 
 The format: docs/reference/perfetto-manifest.md of Perfetto. A trace in JSON has no clock of its own, so that its file
-is pinned to that of another rank: what one reads at T the other reads at T + ``offset_ns``. Nothing is rewritten, and
-drift cannot be said.
+is pinned to that of another rank: the time T of one is T + ``offset_ns`` of the other. Nothing is rewritten, and drift
+cannot be expressed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def write_archive(
 
 
 def _manifest(at: Mapping[int, int], names: Mapping[int, str]) -> dict[str, Any]:
-    """All files on the timeline of the one that lies first: events that would move before its begin were dropped."""
+    """All files on the timeline of the earliest one: the UI would drop events before its begin."""
     first = min(at, key=lambda rank: (at[rank], rank))
     entries: list[dict[str, Any]] = []
     for rank, name in names.items():

@@ -1,4 +1,4 @@
-"""A finding's evidence as a small trace: what was recorded around it, and above that what whystall says of it.
+"""A finding's evidence as a small trace: the recording around it, with whystall's rows above.
 
 A file holds at most `MOST_BYTES` of text, so that it can be sent and opens at once, however large the recording is.
 """
@@ -25,7 +25,7 @@ from whystall.trace.model import Trace
 from whystall.view.places import Interval, Place, place_of, rank_of
 
 MOST_BYTES: Final = 20_000_000
-# A stretch that is too large is halved so often at most: 2 ** 40 ns are 18 minutes.
+# Most halvings of a stretch that is too large: 2 ** 40 ns are 18 minutes.
 _MOST_HALVINGS: Final = 40
 # How much of a stretch that had to be shortened lies before the finding's begin.
 _BEFORE: Final = 4
@@ -34,7 +34,7 @@ _MOST_STREAMS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTrace:
-    """Chrome trace events as JSON, and what to look at in them: begin and end in ns, as the file counts them."""
+    """Chrome trace events as JSON, and the part to show: begin and end in ns, as the file counts them."""
 
     json: bytes
     window: Interval
@@ -47,7 +47,7 @@ class EvidenceTrace:
 
     @property
     def gzipped(self) -> bytes:
-        """The file as it is served and written."""
+        """The file for serving and writing."""
         packed: bytes = igzip.compress(self.json, mtime=0)  # the same bytes at any time
         return packed
 
@@ -77,7 +77,7 @@ def evidence_trace(
     Raises `InputError` where a single instant holds more text than a file may.
     """
     for window in _shorter_and_shorter(place):
-        # A step more on either side, where there is one: what a thread did at the edges depends on what surrounds them.
+        # A step more on either side, where there is one: a thread's state at the edges depends on their surroundings.
         length = window[1] - window[0]
         wide = excerpt(trace, (window[0] - length, window[1] + length))
         above = _tracks(wide, place, window, finding)
@@ -129,7 +129,7 @@ def _shorter_and_shorter(place: Place) -> Iterator[Interval]:
 
 
 def _tracks(trace: Trace, place: Place, window: Interval, finding: Finding | None) -> list[Track]:
-    """The finding's intervals, then the ledger, what it says of idle time, and communication that nothing hides."""
+    """The finding's intervals, then the ledger, its parts of idle time, and exposed communication."""
     spans = ledger_spans(trace, place.device, window)
     idle = pl.col("part").str.starts_with("idle_")
     named = spans.with_columns(name=pl.col("part").replace_strict({key: part.label for key, part in PART.items()}))

@@ -24,7 +24,7 @@ class LiveSite:
         self._lock = Lock()
 
     def show(self, page: str, report: Callable[[], str] | None, *, ended: bool) -> None:
-        """Serves that from now on; ``report`` makes the page of the report so far, once it is asked for."""
+        """Serves that from now on; ``report`` makes the page of the report so far, on request."""
         with self._lock:
             self._page, self._report, self._ended = page.encode(), report, ended
 

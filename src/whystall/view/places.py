@@ -1,4 +1,4 @@
-"""Where in a recording a finding is to be seen: the stretch around it, its intervals, the one that shows it best."""
+"""The place of a finding in a recording: the stretch around it, its intervals, the one that shows it best."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST_NS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stretch of one rank's recording, and what is to be seen in it."""
+    """A stretch of one rank's recording, and its content."""
 
     rank: int
     device: int

@@ -1,4 +1,4 @@
-"""The recording of one rank of a report, found again by the name that the report gives it."""
+"""The recording of one rank of a report, found again by its name in the report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STORED = ".json"
 
 
 class Recorded:
-    """The recordings that a report on ``paths`` is of; the one that was asked for last is kept."""
+    """The recordings of a report on ``paths``; the latest one used is kept."""
 
     def __init__(
         self, paths: Sequence[str], report: Report, *, cache: bool = True, limits: Limits | None = None
@@ -40,7 +40,7 @@ class Recorded:
     def trace_of(self, rank: int) -> Trace:
         """The recording of a rank. Raises `InputError` where it is not there any more."""
         if self._last is None or self._last[0] != rank:
-            self._last = None  # before the next one is read: of two large ones only one is held
+            self._last = None  # before the next one is read: only one of two large ones is in memory
             self._last = (rank, self._load(rank))
         return self._last[1]
 
@@ -84,7 +84,7 @@ def _gone(rank: int, failures: Sequence[str]) -> InputError:
 
 
 def _folder_of(path: str, report: Report) -> str:
-    """The path, or of a report that was stored the folder that it lies in, where its traces are."""
+    """The path; of a stored report its folder, which holds the traces."""
     recorded = {file.path for file in report.source.files}
     file = Path(path)
     stored = file.suffix == _STORED and file.is_file() and file.name not in recorded

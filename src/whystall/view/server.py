@@ -1,7 +1,7 @@
-"""A server that only this machine reaches, and there only who knows its token; to everybody else it says nothing.
+"""A server for this machine alone, and there only for clients with its token; it answers all others nothing.
 
-Asked by another name than a loopback one (which is how a foreign page would reach it by a name of its own), from a page
-of another origin, or without the token, it answers 403 and not a word more. It allows no origin to read what it says.
+For a host name other than a loopback one (which is how a foreign page would reach it), a page of another origin, or a
+missing token, it answers 403 and not a word more. It allows no origin to read its answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ADDRESS: Final = "127.0.0.1"
 _TOKEN_BYTES: Final = 24
 _PATIENCE_S: Final = 60
 _OWN_NAMES: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
-# Where a browser says who asks: this server's own pages, or somebody who follows a link or types the address.
+# The origins that a browser reports: this server's own pages, or a user who follows a link or types the address.
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 _ALWAYS: Final = {
     "Cache-Control": "no-store",
@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self._answer())
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Answers what is no GET or HEAD, or no HTTP, with a status alone."""
+        """Answers a request that is no GET or HEAD, or no HTTP, with a status alone."""
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
         self._send(Answer(status, headers={"Allow": "GET, HEAD", "Connection": "close"}))
 

@@ -22,7 +22,7 @@ STEP: Final = "step"
 _TRACES: Final = "trace/"
 _UI: Final = "ui/"
 _ASKED: Final = re.compile(rf"(?:{STEP}|[0-9]{{1,4}})")
-PAGE_POLICY: Final = "frame-ancestors 'none'"  # the page itself says the rest
+PAGE_POLICY: Final = "frame-ancestors 'none'"  # the page itself sets the rest
 _TEXT: Final = "text/plain; charset=utf-8"
 HTML: Final = "text/html; charset=utf-8"
 _KINDS: Final = {
@@ -39,7 +39,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status, and what is sent with it."""
+    """A status, and its content."""
 
     status: HTTPStatus
     kind: str = _TEXT
@@ -60,7 +60,7 @@ Cut = Callable[[int | None], EvidenceTrace]
 
 
 class Site:
-    """A report's page and timelines. Evidence is cut when it is first asked for, one at a time, and then kept."""
+    """A report's page and timelines. Evidence is cut on first request, one at a time, and then kept."""
 
     def __init__(self, report: Report, page: str, cut: Cut, ui: PerfettoUi | None) -> None:
         self._report = report
@@ -68,7 +68,7 @@ class Site:
         self._cut = cut
         self._ui = ui
         self._lock = Lock()
-        self._evidence: dict[str, tuple[EvidenceTrace, bytes]] = {}  # what is served is packed: a tenth of the text
+        self._evidence: dict[str, tuple[EvidenceTrace, bytes]] = {}  # files are served packed: a tenth of the text
 
     def answer(self, path: str, base: str) -> Answer:
         """The answer to ``path``, which is relative to ``base``, the address of the page."""
@@ -98,14 +98,14 @@ class Site:
         return Answer(HTTPStatus.OK, kind, path.read_bytes(), ui.policy)
 
     def _open(self, asked: str, base: str) -> Answer:
-        """The way to the UI at the event, or where there is none to the trace itself."""
+        """The link to the UI at the event, or without an event to the trace itself."""
         shown, _ = self._evidence_of(asked)
         trace = base + (self._trace_path(asked) or "")
         place = self._ui.address(base + _UI, trace, shown) if self._ui else trace
         return Answer(HTTPStatus.SEE_OTHER, headers={"Location": place})
 
     def _trace_path(self, asked: str) -> str | None:
-        """Where the trace is; its last part is what browsers and Perfetto call it."""
+        """The path of the trace; its last part is its name in browsers and Perfetto."""
         if not _ASKED.fullmatch(asked):
             return None
         number = self._number(asked)

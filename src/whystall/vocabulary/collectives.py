@@ -27,7 +27,7 @@ _COUNTING_ERROR: Final = "its size, time or group, or the link's peak, is not wh
 
 
 class Convention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the bandwidth of one kind of collective is worked out, and by whose definition."""
+    """How the bandwidth of one kind of collective is computed, and by whose definition."""
 
     total: Total
     side: Literal["input", "output"]
@@ -66,7 +66,7 @@ class Convention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """Bytes per second; ``None`` where no source says how the kind's is worked out."""
+    """Bytes per second; ``None`` where no source defines the kind's."""
 
     algorithm_bytes_per_s: float
     bus_bytes_per_s: float | None
@@ -75,7 +75,7 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class LinkShare:
-    """The share of a link's peak that a collective reaches, and what has to be said with it."""
+    """The share of a link's peak that a collective reaches, and a note on it."""
 
     share: float | None
     note: str | None

@@ -16,7 +16,7 @@ _INSTALLED: Final = re.compile(r"^.*[/\\](?:site-packages|dist-packages|lib[/\\]
 _GENERATED: Final = re.compile(r"torchinductor_|[/\\]inductor_cache[/\\]|^<")
 # Packages that every job calls, and that users do not change: the calling function is more useful.
 _BENEATH: Final = frozenset({"torch", "triton", "numpy", "functorch", "whystall", "_pytest"})
-# Kineto leaves out the folder in which packages are installed, so that they look like a user's own.
+# Kineto leaves out the folder in which packages are installed, so that they look like the user's own code.
 _LIBRARIES: Final = frozenset(
     {
         "accelerate", "datasets", "deepspeed", "diffusers", "fairscale", "flash_attn", "flashinfer", "lightning",
@@ -66,5 +66,5 @@ def owner(file: str) -> Owner:
 
 
 def is_profiler(name: str) -> bool:
-    """Whether a frame is torch's profiler: what it calls is no part of the job."""
+    """Whether a frame is torch's profiler: its calls are no part of the job."""
     return _PROFILER.search(name) is not None

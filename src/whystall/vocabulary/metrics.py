@@ -64,7 +64,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value of a metric, and of what it is one."""
+    """A value of a metric, with its subject."""
 
     metric: Metric
     labels: Mapping[str, str]

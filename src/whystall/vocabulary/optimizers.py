@@ -10,7 +10,7 @@ import msgspec
 
 
 class Optimizer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An optimizer: which forms it has, and what the fused one leaves of the loop's time on a CPU."""
+    """An optimizer: its forms, and the share of the loop's time on a CPU that the fused one leaves."""
 
     source: str
     fused: bool = False

@@ -31,7 +31,7 @@ def _table() -> dict[str, re.Pattern[str]]:
 
 
 def is_call(name: str, *kinds: CallKind) -> bool:
-    """Whether a call is of one of some kinds.
+    """Whether a call has one of some kinds.
 
     >>> is_call("cudaDeviceSynchronize", "sync"), is_call("cudaLaunchKernel", "sync", "allocate")
     (True, False)

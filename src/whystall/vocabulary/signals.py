@@ -39,7 +39,7 @@ class SignalEntry(msgspec.Struct, frozen=True):
 
     @property
     def wanted(self) -> str:
-        """How a report asks for it.
+        """The text with which a report requests it.
 
         >>> SIGNALS["shapes"].wanted
         'operator shapes (record_shapes=True)'
@@ -53,4 +53,4 @@ def _table() -> dict[Signal, SignalEntry]:
 
 
 SIGNALS: Final = _table()
-"""All signals, in the order in which a report asks for them."""
+"""All signals, in the order of a report's requests."""

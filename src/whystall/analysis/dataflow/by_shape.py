@@ -33,7 +33,7 @@ from whystall.trace.model import Trace
 CONFIDENCE: Final = 0.85
 """How often such a link is right, as a prior of the findings that stand on it."""
 
-# Operators of these kinds count by what they call, or by what they view.
+# Operators of these kinds count by their calls, or by their views.
 _TAKEN_APART: Final = (None, "view", "composite", "communication")
 _INDEXES: Final = frozenset({"aten::index", "aten::_unsafe_index"})
 # Operators that may return more elements than they receive.
@@ -73,7 +73,7 @@ class Ran:
 
 
 def linked(ran: Ran, returned: Mapping[int, TensorSpec]) -> Dataflow:
-    """The graph of what ran; ``returned`` are results of nodes that do not follow from their calls' arguments."""
+    """The graph of the calls; ``returned`` are results of nodes that do not follow from their calls' arguments."""
     specs: dict[TensorSpec, int] = {}
     used = set(np.unique(ran.call_of).tolist())
     calls = [call if place in used else None for place, call in enumerate(ran.calls)]
@@ -101,7 +101,7 @@ def linked(ran: Ran, returned: Mapping[int, TensorSpec]) -> Dataflow:
         reads_of_it = guesses.reads_behind(node)
         if reads_of_it:
             if read_by[reads_of_it[0]] > after and ran.call_of[after] == ran.call_of[node]:
-                del reads_of_it[1:]  # the others are of what the same call made right behind this one
+                del reads_of_it[1:]  # the others are reads of the same call's results right behind this one
             found[reads_of_it] = len(made_by) + len(more_by)
             more_by.append(node)
             more_spec.append(int(read_spec[reads_of_it[0]]))
@@ -190,7 +190,7 @@ def _group_of_thread(trace: Trace) -> Numbers:
 
 
 def _number(specs: dict[TensorSpec, int], spec: TensorSpec) -> int:
-    """The number of a shape, dtype and order in memory; of dimensions of one the strides say nothing."""
+    """The number of a shape, dtype and order in memory; strides of dimensions of size 1 are ignored."""
     strides = dense(spec.shape) if spec.strides is None else spec.strides
     kept = tuple(0 if size == 1 else step for size, step in zip(spec.shape, strides, strict=False))
     return specs.setdefault(TensorSpec(spec.shape, spec.dtype, kept), len(specs))
@@ -208,7 +208,7 @@ def _spread(of_call: Sequence[Sequence[int]], ran: Ran) -> tuple[Numbers, Number
 
 
 def _looser_keys(specs: list[TensorSpec]) -> list[tuple[Numbers, Numbers]]:
-    """Per shape the numbers by which reads look for values and by which values are found, the surest first.
+    """The numbers by which reads look for values and by which values are found, per shape, the surest first.
 
     Shape and dtype; shape alone where the dtype of the one or the other is not recorded.
     """
@@ -249,7 +249,7 @@ def _from_the_last(values: Numbers) -> Numbers:
 
 
 def _without_result(ran: Ran, returned: Mapping[int, TensorSpec]) -> list[int]:
-    """The nodes that return a tensor of a shape which is not known, larger than what they are given."""
+    """The nodes that return a tensor of an unknown shape, larger than their input."""
     asked = [
         bool(call.given) and base_name(call.name)[1].startswith(_ENLARGE) and call.returned is None
         for call in ran.calls
@@ -259,7 +259,7 @@ def _without_result(ran: Ran, returned: Mapping[int, TensorSpec]) -> list[int]:
 
 
 class _Guesses:
-    """Reads of values that nothing known made: the first one behind a call that fits is of what that call made."""
+    """Reads of values without a known producer: the first fitting one behind a call reads that call's result."""
 
     def __init__(self, ran: Ran, read_by: Numbers, read_spec: Numbers, found: Numbers, specs: list[TensorSpec]) -> None:
         self._ran, self._read_by, self._read_spec, self._found = ran, read_by, read_spec, found
@@ -267,7 +267,7 @@ class _Guesses:
         self._first = np.searchsorted(read_by, np.arange(len(ran.rows) + 1))
 
     def reads_behind(self, node: int) -> list[int]:
-        """The reads of what a node made: more elements than it was given, and a side in common with that."""
+        """The reads of a node's result: more elements than its input, and a side in common with it."""
         given = self._ran.calls[self._ran.call_of[node]].given[0]
         begin, end = self._first[node + 1], self._first[min(node + 1 + NEAR, len(self._ran.rows))]
         for read in range(begin, end):
@@ -285,5 +285,5 @@ class _Guesses:
 
 
 def _have_a_side_in_common(given: TensorSpec, made: TensorSpec) -> bool:
-    """Whether rows that were repeated, or a larger picture, could be what was made of a tensor."""
+    """Whether repeated rows, or a larger picture, could be the result of a tensor."""
     return made.shape[-1:] == given.shape[-1:] or made.shape[:2] == given.shape[:2]

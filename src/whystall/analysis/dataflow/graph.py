@@ -1,4 +1,4 @@
-"""The values of a recording: which call made each, which calls read it, and what only shows it differently.
+"""The values of a recording: the call that made each, the calls that read it, and its views.
 
 A value is one state of a tensor. A call that writes in place reads one value and makes the next. Nodes are the calls
 that count: operators with a known cost, views, and calls that contain no other one.
@@ -86,7 +86,7 @@ class Dataflow:
         return sorted(set(self.read_by[self._by_value[first:last]].tolist()))
 
     def maker(self, value: int) -> int:
-        """The node that made what a value holds, before views and copies; -1 where the recording has none."""
+        """The node that made a value's content, before views and copies; -1 where the recording has none."""
         return int(self.made_by[self.origin(value)])
 
     def origin(self, value: int) -> int:
@@ -113,11 +113,11 @@ class Dataflow:
         return self.uses(value) == [node] and not self._doubtful(value, node) and not self.may_be_changed(value, node)
 
     def may_be_changed(self, value: int, node: int, by: frozenset[int] = frozenset()) -> bool:
-        """Whether a call between a value's maker and ``node``, other than ``by``, may have been given the value.
+        """Whether a call between a value's maker and ``node``, other than ``by``, may have received the value.
 
-        A view whose shape is not recorded hides it: what works with the same number of elements in between may have
-        made another value of the same shape, which is then the one that ``node`` reads. The same is true of work whose
-        tensors are not recorded, such as a compiled kernel.
+        A view without a recorded shape hides it: an operator on the same number of elements in between may have made
+        another value of the same shape, which is then the one that ``node`` reads. The same is true of work
+        whose tensors are not recorded, such as a compiled kernel.
         """
         maker = int(self.made_by[value])
         if self.confidence == 1 or maker < 0 or maker >= node:
@@ -130,7 +130,7 @@ class Dataflow:
         return any(not self.backward[one] and self._passed_on(one) is None for one in nodes)
 
     def _doubtful(self, value: int, node: int) -> bool:
-        """Whether a call right behind ``node`` is given several tensors of a value's shape: it may be one of them."""
+        """Whether a call right behind ``node`` receives several tensors of a value's shape: it may be one of them."""
         if self.confidence == 1:
             return False
         shape = self.spec(value).shape

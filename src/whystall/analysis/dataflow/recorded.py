@@ -57,7 +57,7 @@ _OUTSIDE, _ITSELF, _INSIDE = range(3)
 
 
 def _within(nodes: list[Node], test: Callable[[Node], bool]) -> list[int]:
-    """Per node whether it passes a test, lies in one that does, or neither: parents come first."""
+    """Per node whether it passes a test, an ancestor passes it, or neither: parents come first."""
     found: dict[int, int] = {}
     out = []
     for node in nodes:
@@ -166,7 +166,7 @@ def _tensors(values: Value | tuple[Value, ...]) -> Iterator[Tensor]:
 
 
 def _written(node: Node) -> list[Tensor]:
-    """The tensors among a call's arguments that its schema says it writes."""
+    """The tensors among a call's arguments that it writes, by its schema."""
     signature = node.schema.partition("(")[2].rpartition(" -> ")[0].removesuffix(")")
     parts = [one for one in _split(signature) if one.strip() != "*"]
     pairs = zip(parts, node.given, strict=False)

@@ -64,7 +64,7 @@ class _OwnFinder:
 
 
 class _HeardSpec(_frozen_importlib.ModuleSpec):
-    """The spec of torch while it is imported: the import system says on it that it begins and ends.
+    """The spec of torch while it is imported: the import system marks its begin and end on it.
 
     So torch has its own loader throughout, and there is no frame of ours in a traceback if its import fails.
     """
@@ -86,13 +86,13 @@ class _HeardSpec(_frozen_importlib.ModuleSpec):
 
 
 class _TorchFinder:
-    """Finds torch as everybody else does.
+    """Finds torch as any other finder does.
 
-    It may be asked long before: libraries look for torch without importing it.
+    It may run long before: libraries look for torch without importing it.
     """
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> "_frozen_importlib.ModuleSpec | None":
-        """The spec of torch, of which is heard when its import ends; ``None`` for all else."""
+        """The spec of torch, which reports the end of its import; ``None`` for all else."""
         if name != "torch":
             return None
         for finder in list(sys.meta_path):

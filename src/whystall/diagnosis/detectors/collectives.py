@@ -280,7 +280,7 @@ def spent_ns(case: Case, nodes: Mask) -> int:
 def waited_and_moved_ns(case: Case, nodes: Mask) -> tuple[int, int]:
     """How long collectives of all ranks waited for the last to come, and how long the rest of their time is.
 
-    Where the other ranks were not recorded all of it is the rest.
+    If the other ranks were not recorded, the rest is the whole time.
     """
     at = np.flatnonzero(case.in_window(nodes))
     transfer = case.transfer_of[at]

@@ -60,8 +60,8 @@ class _Accumulated:
 def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
     """The share of each operator that is left without gradients which are dropped before anything reads them.
 
-    0 for work of backward passes on such gradients alone, a half for a convolution's backward pass that makes one of a
-    weight beside the one that goes on, 1 for all others.
+    0 for backward work on such gradients alone, a half for a convolution's backward pass that makes a weight's dropped
+    gradient beside the input's needed one, 1 for all others.
     """
     table = rank.trace.operators
     left: NDArray[np.float64] = np.ones(len(table))
@@ -271,9 +271,9 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask, *, towers: bool) ->
     """The engine's work for lost gradients alone: the rest of a chain after the first one.
 
     A chain begins where a loss hands on its gradient, a single number. If used gradients come later in it, the work
-    before them is needed, unless it is a tower: it ends by itself, its first layer hands on no gradient, and its
-    gradients pile up, as no optimizer drops them, beside those of others, which begin from none. (Without an optimizer
-    the gradients of inputs are wanted, and all of a model may depend on them: there are no ``towers``.)
+    before them is needed, unless it is a tower: its first layer hands on no gradient, and its gradients accumulate,
+    since no optimizer drops them, while others begin from none. (Without an optimizer the gradients of inputs are used,
+    and the whole model may depend on them: there are no ``towers``.)
     """
     table = rank.trace.operators
     tree = rank.workings.tree

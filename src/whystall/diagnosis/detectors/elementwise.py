@@ -59,7 +59,7 @@ def _of_runs(
     for begin, end in zip(first.tolist(), last.tolist(), strict=True):
         inside = rows[begin : end + 1]
         called = [str(name) for name in names.gather(inside)]
-        # One operator again and again works on other tensors each time (gradients, averages): nothing to fuse.
+        # One repeated operator works on other tensors each time (gradients, averages): nothing to fuse.
         if len(set(called)) == 1:
             continue
         between, total = int(handed[begin:end].sum()), max(int(moved[inside].sum()), 1)

@@ -201,7 +201,7 @@ def _calls_within(
     tables = [getattr(rank.trace, name) for name in ("operators", "runtime_calls")]
     first = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
     last = first + np.concatenate([table["duration_ns"].to_numpy() for table in tables])
-    # Stretches do not overlap: an event that begins after one and is over before the next lies in none.
+    # Stretches do not overlap: an event that begins after one and ends before the next lies outside of both.
     after = np.searchsorted(end, first, side="right")
     near = last > np.append(begin, np.iinfo(np.int64).max)[after]
     return first[near], last[near]

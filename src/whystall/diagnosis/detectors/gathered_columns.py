@@ -26,7 +26,7 @@ from whystall.trace.columns import matching
 _INDEX: Final = "aten::index"
 _INDEX_SELECT: Final = "aten::index_select"
 _MATRIX: Final = 2
-# Smaller ones stay in caches (4 MiB).
+# Smaller matrices stay in caches (4 MiB).
 _LEAST_ELEMENTS: Final = 1 << 20
 _LEAST_ROWS: Final = 32
 # A few columns are a choice of features, whose rows are wanted elsewhere.

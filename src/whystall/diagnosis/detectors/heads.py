@@ -1,8 +1,8 @@
-"""Gradients beyond a head: an optimizer has a model's last layers alone, and backward passes go on.
+"""Gradients beyond a head: an optimizer has a model's last layers alone, and backward passes continue below them.
 
-A recording does not state an optimizer's parameters. It updates the same number of each shape in a step, and a backward
-pass reaches a model's last layers first: if the first gradients of every pass match, by shape and number, the
-parameters that every step updates, they are the head's, and later ones belong to other layers.
+A recording does not state an optimizer's parameters, but every step updates the same number of each shape. A backward
+pass reaches a model's last layers first: if the first gradients of every pass match the updated parameters by shape and
+number, they are the head's, and later ones belong to other layers.
 """
 
 from __future__ import annotations

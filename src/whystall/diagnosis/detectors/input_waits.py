@@ -45,7 +45,7 @@ _LONGEST_HANDOVER_NS: Final = 2_000_000
 _TAKES_OVER: Final = re.compile(
     r"^(multiprocessing\.(connection|reduction|resource_sharer)|torch\.(multiprocessing|_utils|storage))\b"
 )
-# Any batch takes this share of the stack samples that found the thread in its loader.
+# Any batch takes a smaller share of the stack samples that found the thread in its loader.
 _MOSTLY_TAKING_OVER: Final = 1 / 3
 # A thread that is off its core for this share of the time in which it receives batches waits for them.
 _MOSTLY_WAITING: Final = 0.7

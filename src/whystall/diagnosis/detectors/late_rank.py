@@ -137,7 +137,7 @@ def _by_weight(case: Case, rank: RankCase) -> dict[tuple[Weight, bool], _Product
     at = table["ts_ns"].to_numpy()
     exchanges = np.sort(found.start[are(found, EXCHANGE)])
     back = np.sort(at[matching(table["name"], lambda name: name.startswith(_ENGINE))])
-    # Per gap between two exchanges whether nothing went back meanwhile: it goes back over the same ones.
+    # Per gap between two exchanges whether it has no backward work: that repeats the same exchanges.
     forward = np.concatenate([[False], np.diff(np.searchsorted(back, exchanges)) == 0, [False]])
     chosen = matching(table["name"], "aten::linear".__eq__)
     exchanged = forward[np.searchsorted(exchanges, at[chosen], side="right")]

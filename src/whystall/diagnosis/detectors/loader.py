@@ -84,7 +84,7 @@ def with_workers(
     threads_left: int | None = None,
     also: str = "",
 ) -> Remedy:
-    """A cause's remedy with ``count`` workers, and pinned memory where it is of use.
+    """A cause's remedy with ``count`` workers, and pinned memory if it is useful.
 
     ``waiting``: they need no cores. ``threads_left``: the number of threads to leave to training beside them.
     """

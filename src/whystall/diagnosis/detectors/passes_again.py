@@ -35,7 +35,7 @@ class _Visits:
 
 
 def goes_through_again(rank: RankCase, rows: Mask) -> bool:
-    """Whether most of some backward work is of calls that backward passes go through again before a step is taken.
+    """Whether most of some backward work is of calls that backward passes repeat before the next step.
 
     An optimizer's step between them is another network's (a generator's loss after its critic's): no sum of both.
     """

@@ -2,9 +2,9 @@
 
 A recording does not state which tensor an operator receives; sizes identify it. Before a row is picked by its index,
 each operator on the same number of rows that computes each row from itself alone contributes to the source, back to the
-first operator of the same size that is of another kind. If any operator other than a pick receives these rows before
-the next ones are made, there is no finding: so a table that is only read is none, nor are rows under a mean. The number
-of rows that an index tensor picks is not recorded: a later operator with rows of the same width shows it.
+first operator of the same size and another kind. If any operator other than a pick receives these rows before the next
+ones are made, there is no finding: so a table that is only read is none, nor are rows under a mean. The number of rows
+that an index tensor picks is not recorded: a later operator with rows of the same width shows it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_SIZES: Final = 4
 _MOST_BEFORE: Final = 64
 _SOON: Final = 16
 _MANY: Final = 8
-"""An operator with fewer elements than rows by this factor is none of them."""
+"""An operator with fewer elements than rows by this factor does not work on the rows."""
 # Calls with few rows cost their overhead: at most this many times the picked share is left.
 _SLOWER: Final = 3.0
 # Operators that copy each element, or make one for it.

@@ -2,9 +2,9 @@
 
 oneDNN computes in blocks of channels. Tensors with channels first are copied into such blocks in each call and back
 afterwards (`ONEDNN_VERBOSE=1` shows it); with channels last it computes on them in place. If a convolution does much
-work with each number the copies are cheap. A depthwise one does kernel size times kernel size with it: there the copies
-take the same time as the work, as they do in the pointwise ones between them. Pointwise ones beside dense ones alone
-win nothing: a network of such bottlenecks took 1.00 and 1.05 times as long with its channels last. For depthwise
+work with each number the copies are cheap. A depthwise one does only kernel size times kernel size operations with it:
+its copies take as long as its work, as do those of the pointwise convolutions between. Pointwise ones beside dense ones
+alone gain nothing: a network of such bottlenecks took 1.00 and 1.05 times as long with its channels last. For depthwise
 kernels of 14 by 14 and more it has no fast forward pass with the channels first: one of 13 by 13 takes a sixth to a
 fiftieth.
 """

@@ -47,7 +47,7 @@ class SlowSteps:
     def lost_at(self, lines: list[SampledLine]) -> float:
         """The share that they lost between the parts, where the thread was found at some lines for longer than usual.
 
-        The steps of these samples are unknown. The time between a usual step's parts may explain all of them, as where
+        The steps of these samples are unknown. They may all fall between the parts of a usual step, for instance if
         each step logs: that is no loss of the slow ones.
         """
         usual = max(self.run.shares.get(OTHER, 0.0) - self.lost(OTHER), 0.0)

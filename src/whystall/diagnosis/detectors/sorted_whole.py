@@ -32,10 +32,10 @@ _COMPARES: Final = "aten::eq"
 _FINDS: Final = frozenset({"aten::nonzero", "aten::nonzero_numpy", "aten::where", "aten::argmax"})
 _CASTS: Final = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
 _SLICE: Final = "aten::slice"
-# The largest share that may be read: with more of it a search saves little.
+# Share of a sort that a search for the first few leaves: at least, as expected, at most.
 _LEFT: Final = (0.02, 0.1, 0.5)
 _LEAST_SORTED: Final = 256
-# So small a share is read at the most: of more a search for them saves little.
+# The largest share that may be read: with more of it a search saves little.
 _MOST_READ: Final = 1 / 8
 _MOST_SIZES: Final = 8
 _MOST_READERS: Final = 64

@@ -58,7 +58,7 @@ class Stages:
 
 
 def stages(case: Case) -> Stages | None:
-    """The stages of a job; ``None`` where it has none, or where of no pipeline all were recorded."""
+    """The stages of a job; ``None`` if it has none, or no pipeline was recorded completely."""
     if not has_stages(case):
         return None
     found = pipelines(case)
@@ -83,7 +83,7 @@ def sends_through(case: Case) -> bool:
 
 
 def turns_of(case: Case, own: list[int]) -> int:
-    """How many times in a step one stage of a pipeline on CPUs waits for gradients of its sends; 0: it goes on.
+    """How many times in a step one stage of a pipeline on CPUs waits for gradients of its sends; 0: it does not wait.
 
     The first stage begins by sending, all others by receiving, and compute before they send. If each of its turns has
     an equal number of sends and then receives, it keeps one micro-batch in flight; a schedule that fills begins with

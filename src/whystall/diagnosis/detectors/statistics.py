@@ -17,7 +17,7 @@ _READS: Final = "aten::item"
 # Operators of `tolist()` in a recording of a CPU. Lists are read for many purposes: these operands are statistics.
 _LISTED: Final = ("aten::resolve_conj", "aten::resolve_neg")
 _HISTOGRAMS: Final = frozenset({"aten::histc", "aten::histogram", "aten::quantile", "aten::nanquantile"})
-# Operators that make statistics. A choice (argmax, multinomial, topk) is none: a program goes on with it.
+# Operators that make statistics. A choice (argmax, multinomial, topk) does not count: a program continues with it.
 _OF_STATISTICS: Final = frozenset(
     f"aten::{name}"
     for name in (

@@ -71,7 +71,7 @@ def soft_nodes(case: Case, rank: RankCase) -> Mask:
 
 
 def soft_stretch_ns(case: Case, rank: RankCase) -> NDArray[np.int64]:
-    """Per node of a rank the length of the stretch of Python, or of nothing seen, that it lies in; 0 elsewhere."""
+    """Per node of a rank the length of its stretch of Python, or of nothing seen; 0 elsewhere."""
     key = ("soft_stretch_ns", rank.rank)
     if key not in case.kept:
         group, rows, flags = _grouped(case, rank)

@@ -62,7 +62,7 @@ def tells_sizes(rank: RankCase) -> bool:
 
 
 def _beside(shapes: list[Shape], lost: list[bool], read: Counter[Shape]) -> list[int]:
-    """The places, in order of time, that join lost ones: next to one, of a shape that is made more often than read.
+    """The places, in order of time, that count as lost too: next to a lost one, of a shape made more often than read.
 
     If no optimizer reads a shape, something else may have read it.
     """

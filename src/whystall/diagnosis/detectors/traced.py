@@ -20,5 +20,5 @@ _OF_PYTHON: Final[dict[PythonTool, Saved]] = {
 
 
 def saved_of_python(tools: Sequence[PythonTool]) -> Saved:
-    """The share of the time of Python that goes away with such tools: with the one that costs most."""
+    """The share of Python's time that such tools cost: that of the most expensive one."""
     return max((_OF_PYTHON[tool] for tool in tools), default=(0.0, 0.0, 0.0))

@@ -77,7 +77,7 @@ def _versions(rank: RankCase, regions: Mask) -> int:
 
 
 def _measured(rank: RankCase, regions: Mask, uncompiled: Mask) -> float | None:
-    """The time of compiled functions for each operation of their products, against that of those that are not."""
+    """The time of compiled functions for each operation of their products, against that of other functions."""
     table, work = rank.trace.operators, rank.workings.work
     compiled = rank.workings.tree.below(regions)
     outermost = regions & ~compiled

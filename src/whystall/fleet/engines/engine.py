@@ -1,4 +1,4 @@
-"""The seam: what an engine is. Items and results are bytes, so that nothing that travels can be more than data."""
+"""The interface of an engine. Items and results are bytes, so that nothing that travels can be more than data."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from whystall.fleet.engines.engine import Done, Work
 from whystall.fleet.engines.machine import cores, free_bytes
 from whystall.fleet.engines.worker import Answer, read_frame, write_frame
 
-# A worker that took this much is replaced: allocators seldom give all of it back.
+# A worker that took this much is replaced: allocators seldom return all of it.
 _LARGE_BYTES: Final = 1 << 30
 _PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from whystall.fleet.engines.worker import main; main()"
 _THREADS: Final = ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -74,7 +74,7 @@ class LocalEngine:
 
 
 class _Run:
-    """One call of ``map``: what waits, what runs, what has to be tried again alone."""
+    """One call of ``map``: waiting items, running ones, and those to try again alone."""
 
     def __init__(self, work: Sequence[Work], most: int, free: int) -> None:
         self.work = work
@@ -123,7 +123,7 @@ class _Run:
         return worker
 
     def _taken(self, worker: _Worker) -> Iterator[Done]:
-        """The result of a worker that has something to say, or that died."""
+        """The result of a worker that has an answer, or that died."""
         place = worker.place
         answer = worker.answer()
         worker.place = None
@@ -151,7 +151,7 @@ def _started(workers: int) -> subprocess.Popen[bytes]:
         [sys.executable, "-c", _PROGRAM, *(entry for entry in sys.path if entry)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # what is wrong with a file is its answer
+        stderr=subprocess.DEVNULL,  # an unreadable file is reported in the answer
         bufsize=0,
         env=os.environ | dict.fromkeys(_THREADS, threads),
     )

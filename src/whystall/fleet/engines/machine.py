@@ -9,7 +9,7 @@ from typing import Final
 from whystall.trace import room
 
 BASE_BYTES: Final = 160 << 20
-"""A worker with the library loaded, and what it keeps between two files."""
+"""A worker with the library loaded, and its memory between two files."""
 TIMES_RAW: Final = 0.8
 """Peak memory of summarising a file over the size of its JSON: 0.4 to 0.7 were measured (docs/performance.md)."""
 KEPT_FREE: Final = 0.1

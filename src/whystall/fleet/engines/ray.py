@@ -17,8 +17,8 @@ _MISSING: Final = "the engine ray needs the package ray: pip install 'whystall[r
 _TRIES: Final = 3
 _log: Final = logging.getLogger(__name__)
 _MOST_WAITING: Final = 4  # tasks handed to Ray, for each core that it has
-_MOST_MEMORY: Final = 0.9  # a task that asks for more than the largest node has would wait for ever
-# Ray would take the place of `print` in this process as well.
+_MOST_MEMORY: Final = 0.9  # a larger task than the largest node's memory would wait for ever
+# Ray would replace `print` in this process as well.
 _QUIET: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

@@ -1,7 +1,7 @@
 """A worker process of the local engine: reads work on its standard input, writes results to its standard output.
 
-It is started as a program of its own and not forked: threads and locks of the process that asks are no part of it, and
-a script that calls `whystall.analyze` is not run again by its workers.
+It is started as a program of its own and not forked: threads and locks of the calling process are no part of it, and a
+script that calls `whystall.analyze` is not run again by its workers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
     """Works until there is nothing more to read."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it ends it
     results = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a library prints is no result
+    os.dup2(2, 1)  # a library's output is no result
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         answer = answer_to(msgspec.msgpack.decode(frame, type=Work))
         try:

@@ -129,7 +129,7 @@ def _of(
 
 
 def _world_size(rows: Sequence[_Printed]) -> int | None:
-    """How many ranks the logger counted with: of an all_gather its rate says it, of others the ratio of the rates."""
+    """The number of ranks that the logger assumed: an all_gather's rate shows it, else the ratio of the rates."""
     votes: Counter[int] = Counter()
     for row in rows:
         if row.kind == "all_gather" and row.time_ms >= 0.1:
@@ -142,7 +142,7 @@ def _world_size(rows: Sequence[_Printed]) -> int | None:
 
 
 def _corrected(row: _Printed, world: int | None, group: int | None) -> CommRow:
-    """The row by the conventions of the table, with a note of what was wrong with the printed one."""
+    """The row by the conventions of the table, with a note on the error of the printed one."""
     ranks, time_ns = group or world, row.time_ms * 1e6
     total, algorithm, bus, note = round(row.size), None, None, None
     if row.kind is not None and ranks is not None:

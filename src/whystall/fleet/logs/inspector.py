@@ -27,7 +27,7 @@ _LONGEST_US: Final = 1e12
 
 
 def is_line(document: dict[str, Any]) -> bool:
-    """Whether a line of JSON is of the inspector."""
+    """Whether a line of JSON is the inspector's."""
     return "header" in document and bool({"coll_perf", "p2p_perf", "metadata"} & document.keys())
 
 
@@ -54,7 +54,7 @@ class Inspected:
     messages: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, text: str) -> None:
-        """Takes in the log of one process."""
+        """Adds the log of one process."""
         self.files += 1
         for line in text.splitlines():
             if not line.strip():

@@ -13,9 +13,9 @@ _NOTHING: Final = 1e-9  # of a sum: further terms are smaller still
 
 
 def stands_out(last: int, decided: int, ranks: int, kept_waiting_ns: int, transfer_ns: int) -> bool:
-    """Whether a rank that came ``last`` so often is worth a name: more often than by chance, for 2 % of the time.
+    """Whether a rank that came ``last`` this often is worth a name: more often than by chance, for 2 % of the time.
 
-    ``decided`` counts the collectives of its group in which somebody came last.
+    ``decided`` counts the collectives of its group with a last rank.
 
     >>> stands_out(10, 10, 4, 500, 1000), stands_out(10, 10, 4, 5, 1000)
     (True, False)

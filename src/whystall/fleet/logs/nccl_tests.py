@@ -80,7 +80,7 @@ def _cells(line: str, first: int, per_side: int) -> list[str] | None:
 
 
 _LEAST_US: Final = 1e-6
-"""Nothing takes less: such a time is none."""
+"""Nothing takes less: such a time is invalid."""
 
 
 def _row_of(cells: Sequence[str], first: int, kind: str | None, ranks: int | None) -> CommRow | None:
@@ -155,7 +155,7 @@ def _rows(one: dict[str, Any], kind: str | None, ranks: int | None) -> Iterator[
 
 
 def _with_processes(row: CommRow, iterations: dict[str, Any]) -> CommRow:
-    """The row with how much slower the slowest process is, from the times of every process where they are given."""
+    """The row with the slowest process's slowdown, from the times of every process where there are any."""
     times = listed(iterations.get("per_process_max_times_us"))
     means = [fmean(known) for own in times if (known := _numbers(own))]
     count = len(_numbers(iterations.get("times_us"))) or row.count

@@ -20,7 +20,7 @@ from whystall.vocabulary.collectives import kind_named
 
 __all__ = ["Answer", "answer_of_json", "answers_of_text", "is_json", "is_text", "result"]
 
-ANY: Final = "collective"  # what NCCL before 2.26 counts: all kinds together
+ANY: Final = "collective"  # the count of NCCL before 2.26: all kinds together
 _HEAD: Final = re.compile(r"^[ \t]*Job summary[ \t]*$|^[ \t]*Communicators\.\.\. ", re.MULTILINE)
 _COMMUNICATOR: Final = re.compile(r"^\s*#\d{1,9}-\d{1,9} \(([0-9a-f]{1,32})\)")
 _COUNTS: Final = re.compile(r"different (\w{1,30}) operation counts")

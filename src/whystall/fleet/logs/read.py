@@ -1,4 +1,4 @@
-"""Which format a log has, by content: names of files say nothing."""
+"""Finds the format of a log by content: names of files are ignored."""
 
 from __future__ import annotations
 

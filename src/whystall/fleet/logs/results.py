@@ -17,8 +17,8 @@ class CommRow:
     """One kind of collective at one size in groups of one size.
 
     ``bytes`` is S by the table of conventions. ``time_ns`` is the mean of one collective: as logged, or without waiting
-    where ``without_waiting``. ``printed_bus_bytes_per_s`` is what the log says, ``bus_bytes_per_s`` what it comes to.
-    ``slowest_process`` is the slowest process's mean time over that of all.
+    where ``without_waiting``. ``printed_bus_bytes_per_s`` is the log's own number, ``bus_bytes_per_s`` the corrected
+    one. ``slowest_process`` is the slowest process's mean time over that of all.
     """
 
     collective: str | None
@@ -61,7 +61,7 @@ class RankWait:
 class Behind:
     """A rank that launched fewer collectives of a kind than another of its communicator.
 
-    ``moved`` says whether its count rose since an earlier answer; ``None`` where there was none.
+    ``moved``: whether its count rose since an earlier answer; ``None`` where there was none.
     """
 
     communicator: int

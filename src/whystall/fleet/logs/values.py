@@ -1,4 +1,4 @@
-"""Text and numbers of logs, taken only where they make sense: what does not is ``None``."""
+"""Text and numbers of logs, taken only where they are plausible: others are ``None``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST: Final = 1e18
 
 
 def text_of(path: Path) -> str:
-    """The text of a log, unpacked where it is gzip, with marks for what is no UTF-8. Raises ``InputError``."""
+    """The text of a log, unpacked where it is gzip, with marks for invalid UTF-8. Raises ``InputError``."""
     pieces: list[bytes] = []
     size = 0
     with opened(path) as (file, _):

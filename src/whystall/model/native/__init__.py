@@ -24,7 +24,7 @@ SOURCE = Path(__file__).with_name("lane.cpp")
 
 
 def built() -> Path:
-    """Where the part for this torch, this Python and this source is, or would be: its name says which they are."""
+    """The path of the part for this torch, this Python and this source; its name identifies them."""
     return SOURCE.with_name(f"_lane_{_mark(SOURCE)}{sysconfig.get_config_var('EXT_SUFFIX')}")
 
 

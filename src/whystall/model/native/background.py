@@ -1,4 +1,4 @@
-"""Counting's compiled part is built by itself, beside the first count that would use it, for the processes after it.
+"""Builds counting's compiled part in the background, beside the first count that would use it, for later processes.
 
 A process of its own compiles and tries it: a part that does not fit this torch ends that process, and not the user's.
 It goes where ``whystall doctor --build-counter`` puts it, into the package's own folder and into no cache: who may
@@ -28,7 +28,7 @@ _PROGRAM: Final = "import sys; from whystall.model.native.background import buil
 
 
 def begin() -> Thread | None:
-    """Begins to build what is not there, at most once for a torch; ``None`` where nothing is to be done.
+    """Begins to build a missing part, at most once for a torch; ``None`` where nothing is to be done.
 
     The thread only waits for the process that builds.
     """
@@ -92,7 +92,7 @@ def _note() -> Path:
 
 
 def _claim() -> Path | None:
-    """A file that says that this process builds; ``None`` where another does, and has not been at it for too long."""
+    """A file that marks this process as the builder; ``None`` where another one builds, and has not taken too long."""
     path = native.built().with_suffix(".building")
     with contextlib.suppress(OSError):
         if time.time() - path.stat().st_mtime > _GIVEN_UP_AFTER_S:

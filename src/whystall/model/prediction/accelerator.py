@@ -72,7 +72,7 @@ class _Module(backend_registration._DummyBackendModule):  # noqa: SLF001 - what 
         return [torch.float16, torch.bfloat16]
 
 
-_kept: list[Any] = []  # rules hold as long as what registered them lives
+_kept: list[Any] = []  # rules hold as long as the library that registered them lives
 
 
 def set_up() -> None:
@@ -89,10 +89,10 @@ def _without_lists(index: Any) -> Any:
 
 
 class Routes(TorchFunctionMode):
-    """Calls what CUDA would run for functions whose kernel depends on the device.
+    """Calls CUDA's kernels for functions whose kernel depends on the device.
 
-    ``capability`` is CUDA's: below 8.0 there is no flash attention. ``attention`` is the kernel that the program asks
-    for (``torch.nn.attention.sdpa_kernel``). Raises ``UsageError`` where that kernel does not take a call.
+    ``capability`` is CUDA's: below 8.0 there is no flash attention. ``attention`` is the kernel that the program
+    selects (``torch.nn.attention.sdpa_kernel``). Raises ``UsageError`` where that kernel does not take a call.
     """
 
     def __init__(self, capability: tuple[int, int] = (8, 0), attention: Attention = "default") -> None:
@@ -171,7 +171,7 @@ class Routes(TorchFunctionMode):
                     f"{', a mask' if masked else ''}): torch would refuse it, too; leave --attention out"
                 )
             return self._wanted
-        # Where torch prefers cuDNN's (capability 9.0 and 10.0) that keeps what flash attention keeps.
+        # Where torch prefers cuDNN's (capability 9.0 and 10.0), it keeps the same tensors as flash attention.
         return next(name for name in ("flash", "efficient", "math") if taken[name])
 
 

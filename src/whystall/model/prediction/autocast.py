@@ -27,7 +27,7 @@ WIDE: Final = (
 
 
 def set_up(device: str) -> list[Any]:
-    """Registers the rules for ``device``; they hold as long as what is returned lives."""
+    """Registers the rules for ``device``; they hold as long as the returned libraries live."""
     others = torch.library.Library("_", "IMPL")
     others.fallback(torch.library.fallthrough_kernel, _KEY)
     rules = torch.library.Library("aten", "IMPL")

@@ -1,4 +1,4 @@
-"""Models that repeat a block: which block it is, models with fewer of them, and what follows for the whole."""
+"""Models that repeat a block: the block, models with fewer of them, and the extrapolation to the whole."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _likeness(module: nn.Module) -> tuple[Any, ...]:
 
 
 def watch(blocks: Blocks, entered: Callable[[str], None]) -> list[Any]:
-    """Hooks that say which block a forward and a backward pass are in: by number, or before or after all of them."""
+    """Hooks that report the block of a forward and a backward pass: by number, or before or after all of them."""
     handles = []
     children = list(blocks.modules.children())
     for number, child in enumerate(children):

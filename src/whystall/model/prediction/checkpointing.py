@@ -19,7 +19,7 @@ _MOST_NAMED = 12
 
 
 def apply(blocks: nn.Module, mode: Checkpoint) -> None:
-    """Makes every child of ``blocks`` compute its activations again: all of them, or (selective) what is cheap."""
+    """Makes every child of ``blocks`` recompute its activations: all, or (selective) the cheap ones."""
     for block in blocks.children():
         _wrap(block, cheap=mode == "selective")
 

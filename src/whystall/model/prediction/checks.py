@@ -1,4 +1,4 @@
-"""Which requests make no sense, and what to ask for instead."""
+"""Rejects inconsistent requests, with a suggestion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(request: Request) -> None:
 
 
 def _check_names(request: Request) -> None:
-    """Raises ``UsageError`` for what has no such name, or is not there on the device."""
+    """Raises ``UsageError`` for an unknown name, or one that the device does not support."""
     if request.attention not in ATTENTIONS:
         raise UsageError(f"no attention {request.attention!r}: there are {', '.join(ATTENTIONS)}")
     if request.on_cpu and request.attention in ("efficient", "cudnn"):

@@ -80,7 +80,7 @@ def megatron_activations(sizes: TransformerSizes, *, tensor_parallel: int, seque
 
 
 def all_of(parameters: int, ranks: int, largest_layer: int) -> Mapping[str, int]:
-    """Every convention for parameters, gradients and optimizer by a name that says whose it is."""
+    """Every convention for parameters, gradients and optimizer, by a name with its tool."""
     on_device, on_cpu = deepspeed_zero2_offloaded(parameters, ranks)
     return {
         "data parallel (ZeRO paper, mixed precision)": zero_paper(parameters, ranks, 0),

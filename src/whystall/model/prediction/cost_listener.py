@@ -58,7 +58,7 @@ class CostListener:
         return tuple(self._uncovered)
 
     def reset(self) -> None:
-        """Forgets what was added up."""
+        """Forgets the sums."""
         self._flops, self._bytes, self._ns = {}, {}, {}
 
     def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:

@@ -27,7 +27,7 @@ def _n_bytes(tensor: Tensor) -> int:
 
 
 def _is_blocked(tensor: Tensor) -> bool:
-    """Whether oneDNN reorders a tensor into its own layout: what is channels-last it reads as it is."""
+    """Whether oneDNN reorders a tensor into its own layout: it reads channels-last ones in place."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
     return last is None or tensor.is_contiguous() or not tensor.is_contiguous(memory_format=last)
 
@@ -56,7 +56,7 @@ def _convolution(args: Sequence[Any], result: Any) -> int:
 
 
 def _padded_groups_bytes(weight: Tensor, groups: int) -> int:
-    """The gradient of a depthwise weight beyond three by three, of which each group fills a block of channels."""
+    """The gradient of a depthwise weight beyond three by three: each group fills a block of channels."""
     if groups == 1 or weight.shape[0] != groups or weight.shape[1] != 1 or max(weight.shape[2:]) <= 3:
         return 0
     return _n_bytes(weight) * _CHANNELS_OF_A_BLOCK**2
@@ -108,7 +108,7 @@ def _attention(args: Sequence[Any], _result: Any) -> int:
 
 
 def _loss(args: Sequence[Any], result: Any) -> int:
-    """One value an element before they are averaged, beside what the result holds."""
+    """One value an element before they are averaged, beside the result."""
     return 0 if result.dim() else max(_n_bytes(args[0]), _n_bytes(args[1]))
 
 

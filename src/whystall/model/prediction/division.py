@@ -27,7 +27,7 @@ _STEP: Final = ("forward", "backward")
 
 
 class Division:
-    """Hears of every operator, and says by how much each storage is divided on a rank."""
+    """Receives every operator, and computes the number of parts of each storage on a rank."""
 
     def __init__(self, request: Request, tracker: Tracker, model: nn.Module, blocks: Blocks | None) -> None:
         self._request, self._tracker = request, tracker
@@ -65,7 +65,7 @@ class Division:
     # --- while the step runs -----------------------------------------------------------------------------------------
 
     def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """Decides whether what an operator gave is split."""
+        """Decides whether an operator's result is split."""
         if self._tensor == 1:
             return
         name = func._schema.name  # noqa: SLF001 - the name without overload has no public accessor
@@ -86,7 +86,7 @@ class Division:
         self._made(result, split=split)
 
     def _product(self, left: Tensor, right: Tensor) -> bool:
-        """Whether a product is split: where one of its sides is; of two the sum over what is split is taken."""
+        """Whether a product is split: where one of its sides is; with two the sum over the split dimension is taken."""
         for weight, other in ((right, left), (left, right)):
             for number in self._tracker.numbers(weight):
                 layer = self._linears.get(number)
@@ -144,7 +144,7 @@ class Division:
         return 1 if numbers.isdisjoint(self._split | self._along) else self._tensor
 
     def reset(self) -> None:
-        """Forgets what a step before reduced."""
+        """Forgets the reductions of a step before."""
         self._reduced_bytes = 0
         self._returned.clear()
 
@@ -168,7 +168,7 @@ class Division:
         return (self._tensor if split else 1) * (self._request.expert_parallel if spread else 1)
 
     def applied(self, record: Record, held: Iterable[tuple[Tensor, str, frozenset[int]]]) -> Record:
-        """The record of one rank; ``held`` is what is held for each parameter, as what kind, by which storages."""
+        """The record of one rank; ``held`` are the tensors kept for each parameter, with their kind and storages."""
         factors = dict.fromkeys(self._split | self._along, self._tensor)
         for weight, kind, numbers in held:
             factors.update(dict.fromkeys(numbers, self.of_weight(weight, kind)))

@@ -21,7 +21,7 @@ _OUTERMOST = "_run_backward"
 
 
 def in_place_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The operator in place that autograd runs instead of this one on real tensors; ``None`` where it runs this one.
+    """The in-place operator that autograd runs instead on real tensors; ``None`` where it runs this one.
 
     The engine adds gradients of one tensor into the first of them (input_buffer.cpp, ``can_accumulate_inplace``), and
     formulas scatter into zeros that they just made (FunctionsManual.cpp): both not with fake tensors.

@@ -36,7 +36,7 @@ def device_named(name: str) -> Accelerator | None:
 
 
 def capacity_bytes(row: Accelerator, name: str) -> int | None:
-    """The usable memory of a device; of several sizes that were sold the one in ``name``, else the least."""
+    """The usable memory of a device; with several sizes on the market the one in ``name``, else the least."""
     if not row.memory_gb:
         return None
     sizes = [size for size in row.memory_gb if re.search(rf"\b{size:g} ?G", name)]

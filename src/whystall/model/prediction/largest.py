@@ -1,4 +1,4 @@
-"""The largest batch of which a step fits its device: a search over predictions."""
+"""The largest batch whose step fits its device: a search over predictions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from whystall.errors import UsageError
 from whystall.model.prediction.results import BatchPeak
 
 MOST: Final = 2**20
-"""Batches beyond are not asked for: something else than memory ends them."""
+"""Larger batches are not tried: other limits than memory end them."""
 _FIRST: Final = (8, 16)
 _BY_LINES: Final = 12
 
@@ -38,7 +38,7 @@ def largest_batch(predicted: Callable[[int], BatchPeak], most: int = MOST) -> tu
 
 def _where_full(found: dict[int, BatchPeak], fits: int, beyond: int) -> int:
     """The batch at which the device is just not full, by a line through two predictions, between the two limits."""
-    if len(found) > _BY_LINES:  # a line that is bent may lead to one of its ends again and again
+    if len(found) > _BY_LINES:  # a bent line may lead to the same end repeatedly
         return (fits + beyond) // 2
     known = sorted(found)
     place = known.index(beyond) if beyond in found else len(known) - 1

@@ -27,9 +27,9 @@ _FUSED = frozenset({"adamw", "adam", "amsgrad", "adagrad", "sgd", "sgd-momentum"
 
 
 def make_optimizer(name: str, model: nn.Module, kernels: Kernels, *, on_cpu: bool) -> list[Optimizer]:
-    """The optimizer called ``name`` over what is trained; Muon, which wants matrices, brings AdamW for the rest.
+    """The optimizer called ``name`` over the trained parameters; Muon, for matrices, brings AdamW for the rest.
 
-    On an accelerator PyTorch chooses the foreach implementation by itself, on a CPU the one tensor by tensor.
+    PyTorch's default is the foreach implementation on an accelerator, and tensor by tensor on a CPU.
     """
     parameters = [one for one in model.parameters() if one.requires_grad]
     if name == "muon":

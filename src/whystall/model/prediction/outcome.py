@@ -41,12 +41,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """One simulated step: peaks by section, work by phase, and what was counted and assumed on the way.
+    """One simulated step: peaks by section, work by phase, and counts and assumptions on the way.
 
-    ``blocks`` is where the repeated blocks stand and how many of them were run; ``None`` where there are none.
-    ``boundary_bytes`` is what the first of them is given, ``tensor_parallel_bytes`` what a rank sends at least to those
-    that share its products. ``sizes`` are those of a language model. ``modules`` have a star for the number of one of
-    alike ones.
+    ``blocks`` is the place of the repeated blocks and the number that were run; ``None`` where there are none.
+    ``boundary_bytes`` is the size of the first one's input, ``tensor_parallel_bytes`` the least bytes that a rank sends
+    to those that share its products. ``sizes`` are those of a language model. ``modules`` have a star for the number of
+    one of alike ones.
     """
 
     sections: Mapping[Section, SectionPeak]
@@ -83,10 +83,10 @@ class Simulated:
 
 
 def deeper(shallow: Simulated, deep: Simulated, count: int) -> Simulated:
-    """The step of a model with ``count`` blocks: each part of each section goes on as between the two depths.
+    """The step of a model with ``count`` blocks: each part of each section is extrapolated from the two depths.
 
     Peaks are taken after that, since another section, or phase, may be the fullest in a deep model than in a shallow
-    one. The first and the last block are followed: the peaks of those between lie between theirs.
+    one. The first and the last block are extrapolated: the peaks of the others lie between theirs.
     """
     if shallow.blocks is None or deep.blocks is None:
         raise ValueError("a model without repeated blocks has no other depth")

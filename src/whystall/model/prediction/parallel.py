@@ -1,4 +1,4 @@
-"""Several ranks: what each of them holds under data parallelism and sharding."""
+"""Several ranks: each one's memory under data parallelism and sharding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from whystall.model.target import DTYPES
 
 
 def mesh_of(request: Request, device: str) -> Any:
-    """The ranks of a request whose model is really sharded, the first of which is this process; else ``None``."""
+    """The ranks of a request whose model is really sharded, the first of them this process; else ``None``."""
     if request.strategy != "fsdp2":
         return None
     if distributed.is_initialized():
@@ -33,7 +33,7 @@ def mesh_of(request: Request, device: str) -> Any:
 
 
 def largest_unit_bytes(model: nn.Module, blocks: Blocks | None, n_bytes: Callable[[nn.Parameter], int]) -> int:
-    """The bytes of the parameters that are gathered together: of one block, or of all that is in none."""
+    """The bytes of the parameters that are gathered together: of one block, or of all outside of blocks."""
     rest = sum(map(n_bytes, model.parameters()))
     if blocks is None:
         return rest
@@ -42,7 +42,7 @@ def largest_unit_bytes(model: nn.Module, blocks: Blocks | None, n_bytes: Callabl
 
 
 def distribute(request: Request, model: nn.Module, blocks: Blocks | None, mesh: Any) -> None:
-    """Makes ``model`` what one of several ranks holds: with FSDP2 each block, then the rest, is a unit."""
+    """Reduces ``model`` to one rank's part: with FSDP2 each block, then the rest, is a unit."""
     if request.strategy != "fsdp2":
         return
     asked = request.fsdp
@@ -69,7 +69,7 @@ def buffers(request: Request, model: nn.Module) -> list[tuple[nn.Parameter, int]
 
 @contextmanager
 def following(tracker: Tracker) -> Iterator[None]:
-    """Follows storages that FSDP2 empties and fills again, and not what DTensor tries out to plan.
+    """Follows storages that FSDP2 empties and fills again, and not DTensor's planning.
 
     Both happen by no operator of the step: the first by a method of the storage, the second on fake tensors of the size
     that all ranks have together.

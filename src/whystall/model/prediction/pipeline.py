@@ -24,7 +24,7 @@ def ranks_of(whole: Simulated, request: Request) -> tuple[Simulated, ...]:
 
 
 def fullest(whole: Simulated, request: Request) -> Simulated:
-    """The step on the rank that holds most: what fits it fits all."""
+    """The step on the rank with the largest peak: a device that fits it fits all."""
     return max(ranks_of(whole, request), key=lambda one: one.peak_bytes)
 
 

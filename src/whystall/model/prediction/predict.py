@@ -1,4 +1,4 @@
-"""``whystall.predict``: what a training step would need, without running it and without its device."""
+"""``whystall.predict``: the needs of a training step, without running it and without its device."""
 
 from __future__ import annotations
 
@@ -61,10 +61,9 @@ def predict(
     ``model`` is ``package.module:function`` or ``file.py:function``, or such a function itself, as ``whystall model``
     takes it. ``options`` are the fields of ``Request``: ``dtype``, ``optimizer``, ``device`` and so on; a ``batch`` of
     ``"max"`` is the largest that fits the device, or ``limit_bytes``; with ``effective_batch`` it is the largest that
-    divides it.
-    ``remedies`` are worked out where the step does not fit its device, or where they are asked for; ``conventions`` are
-    the figures of papers and other tools for parameters and optimizer; ``reserved`` is what the caching allocator of an
-    accelerator would hold, for which every block is run, and whether that fits; ``allocator`` are settings of it as
+    divides it. ``remedies`` are computed where the step does not fit its device, or on request; ``conventions`` are the
+    figures of papers and other tools for parameters and optimizer; ``reserved`` is the memory of an accelerator's
+    caching allocator, for which every block is run, and whether that fits; ``allocator`` are settings of it as
     PYTORCH_ALLOC_CONF has them. Raises ``UsageError`` for inconsistent options and ``InputError`` where the model
     fails.
     """
@@ -109,7 +108,7 @@ def option_rows(
 
 
 def allocations(model: str | Callable[..., Any], *, simulator: Simulator, **options: Any) -> Record:
-    """Every allocation of two steps in their order, for who simulates an allocator; options as those of `predict`."""
+    """Every allocation of two steps in order, to simulate an allocator; options as those of `predict`."""
     request = Request(target=model if isinstance(model, str) else _named(model), events=True, **options)
     check(request)
     return simulator.run(request).record
@@ -308,13 +307,13 @@ def _parallel(request: Request) -> Iterator[str]:
 def _remedies(
     request: Request, row: Accelerator | None, whole: Simulated, found: Prediction, simulator: Simulator
 ) -> list[Remedy]:
-    """Remedies that save something, largest saving first; of more ranks the fewest that fit, else the most."""
+    """Remedies that save something, largest saving first; for more ranks the fewest that fit, else the most."""
     tried = []
     for text, options, other in remedies.alternatives(request, has_blocks=whole.blocks is not None):
         try:
             step = simulator.run(other)
         except WhystallError:
-            continue  # what the model cannot do is no remedy
+            continue  # the model fails with this remedy
         tried.append(_remedy(text, options, other, pipeline.fullest(step, other), row, found))
     shared = [
         _remedy(text, options, other, pipeline.fullest(whole, other), row, found)

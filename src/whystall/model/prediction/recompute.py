@@ -26,7 +26,7 @@ _LEAST_SHARE: Final = 0.01  # of the peak: less is not worth a change of the cod
 _MOST_TRIED: Final = 8
 _MOST_ROWS: Final = 6
 _MOST_OPERATORS: Final = 4
-_ALL_OF_IT: Final = 0.95  # of what all modules keep: of one call it would all be back while it is computed again
+_ALL_OF_IT: Final = 0.95  # of all modules' activations: for a single call all would be back while it is recomputed
 
 
 def recompute_rows(
@@ -34,7 +34,7 @@ def recompute_rows(
 ) -> tuple[tuple[Recompute, ...], str | None]:
     """Rows until the step fits, those first that save most bytes for a FLOP; or why there are none.
 
-    ``run`` simulates a request (``None`` where that fails); ``fits`` says whether a peak is small enough.
+    ``run`` simulates a request (``None`` where that fails); ``fits`` returns whether a peak is small enough.
     """
     because = _nothing_to_save(request, whole)
     if because is not None:
@@ -71,7 +71,7 @@ def _rank(whole: Simulated, one: Again, step: Simulated) -> tuple[float, int, st
 
 
 def _candidates(whole: Simulated) -> list[Again]:
-    """Modules that keep enough to be tried, by what they keep for a FLOP; the one that keeps most is among them."""
+    """Modules with enough activations to be tried, by bytes for a FLOP; the one with most is among them."""
     most = max((one.n_bytes for one in whole.modules.values()), default=0)
     found: list[tuple[float, int, Again]] = []
     for name, one in whole.modules.items():
@@ -89,7 +89,7 @@ def _candidates(whole: Simulated) -> list[Again]:
 
 
 def _ways(name: str, one: Kept) -> Iterator[tuple[Again, int, int]]:
-    """All of a module, and where it has products also the rest of it: what each keeps, and its FLOPs."""
+    """All of a module, and where it has products also the rest of it: the bytes and FLOPs of each."""
     yield Again(name), one.n_bytes, one.flops
     others = sum(n_bytes for operator, n_bytes in one.operators.items() if operator not in PRODUCTS)
     if one.flops and others:

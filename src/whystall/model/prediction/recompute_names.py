@@ -1,7 +1,7 @@
-"""Names for what is computed again: modules by their path, a star for the number of one in a list of alike ones.
+"""Names for recomputation: modules by their path, a star for the number of one in a list of alike ones.
 
-``blocks.*.mlp`` is the part of every block; ``blocks.*:cheap`` keeps its products and attention and computes the rest
-again.
+``blocks.*.mlp`` is the part of every block; ``blocks.*:cheap`` keeps its products and attention and recomputes the
+rest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ PRODUCTS: Final = frozenset(
     {"mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product_flash_attention_for_cpu"}
     | {"_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"}
 )
-"""Operators whose results selective checkpointing keeps: what is dear to compute again."""
+"""Operators whose results selective checkpointing keeps, since recomputing them is costly."""
 
 
 class Again(NamedTuple):
-    """A module to compute again: all of it, or what is cheap."""
+    """A module to recompute: the whole, or only its cheap part."""
 
     module: str
     cheap: bool = False

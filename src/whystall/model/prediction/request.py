@@ -51,7 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``device`` is ``cpu``, or the name of an accelerator; ``capability`` is that of the accelerator where the table
     knows it. ``optimizer`` is ``None`` for a forward and backward pass alone, ``backward`` false for inference.
-    ``events`` asks for the list of allocations, for which every block is run. ``effective_batch`` is the number of
+    ``events`` adds the list of allocations, for which every block is run. ``effective_batch`` is the number of
     samples of an optimizer's step, ``limit_bytes`` a limit of tensors' memory below the device's. ``ranks`` are those
     that share a model's step by ``strategy``, each of them a group of ``tensor_parallel`` times ``pipeline_parallel``
     devices; ``batch`` is that of one of ``micro_batches`` (no fewer than stages). ``attention`` is the kernel of

@@ -22,7 +22,7 @@ def holds(record: Record, settings: AllocatorSettings, room_bytes: int) -> bool:
 
 
 def _calls(record: Record) -> Iterator[Allocation | Free]:
-    """The record as calls of the allocator: what a storage of several parts gives back first is its latest part."""
+    """The record as calls of the allocator: a storage of several parts frees its latest part first."""
     parts: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     made = 0
     for event in record.events:

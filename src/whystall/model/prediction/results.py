@@ -8,7 +8,7 @@ from whystall.model.prediction.request import Request
 
 
 class PhasePeak(msgspec.Struct, frozen=True, kw_only=True):
-    """The fullest moment of a phase: what is held by kind adds up to ``n_bytes``."""
+    """The fullest moment of a phase: the memory by kind adds up to ``n_bytes``."""
 
     phase: str
     n_bytes: int
@@ -32,7 +32,7 @@ class PhaseWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory that no tensor of the step holds: an assumption, with what it rests on."""
+    """Memory of no tensor of the step: an assumption, with its source."""
 
     what: str
     n_bytes: int
@@ -40,10 +40,10 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the step fits a device: ``spare_bytes`` is what is left, below 0 what is missing.
+    """Whether the step fits a device: ``spare_bytes`` is the rest, below 0 the missing part.
 
-    ``limited`` where ``capacity_bytes`` is a limit that was asked for, of tensors alone. ``fragmented`` where tensors
-    would fit and the allocator's segments do not.
+    ``limited`` where ``capacity_bytes`` is a requested limit, for tensors alone. ``fragmented`` where tensors would fit
+    and the allocator's segments do not.
     """
 
     device: str
@@ -68,12 +68,12 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recompute(msgspec.Struct, frozen=True, kw_only=True):
-    """Modules of one name that are computed again in the backward pass instead of kept; a star stands for alike ones.
+    """Modules of one name that are recomputed in the backward pass; a star stands for alike ones.
 
-    ``saved_bytes``, ``more_flops`` and ``more_ns`` are what they add to the rows before, ``peak_bytes`` and
-    ``options`` those with these rows too, predicted like the step itself. ``keeps_products``: what is dear is kept.
-    ``flops_share`` is of the step's FLOPs as asked. ``kept_bytes`` is what the modules keep inside as asked, made by
-    ``operators`` (the largest).
+    ``saved_bytes``, ``more_flops`` and ``more_ns`` are their additions to the rows before, ``peak_bytes`` and
+    ``options`` those with these rows too, predicted like the step itself. ``keeps_products``: costly results are kept.
+    ``flops_share`` is a share of the requested step's FLOPs. ``kept_bytes`` is the size of the modules' activations in
+    it, made by ``operators`` (the largest).
     """
 
     module: str
@@ -156,7 +156,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Modules to recompute, each with its saving and cost; computed together with the remedies."""
     no_recompute_because: str | None = None
     stages: tuple[int, ...] = ()
-    """The peak of a rank of each stage of a pipeline, in order; all other fields are of the stage with the largest."""
+    """The peak of a rank of each stage of a pipeline, in order; other fields describe the largest stage."""
     tensor_parallel_bytes: int = 0
     """Bytes that a rank sends in a step, at least, to those that share its products (tensor parallelism); for one
     batch.

@@ -36,7 +36,7 @@ class ModuleListener:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets what was heard."""
+        """Forgets the observations."""
         self._open: list[str] = []
         self._heard: dict[str, _Heard] = {}
         self._born: dict[int, tuple[str, tuple[str, ...]]] = {}  # number of a storage → operator, modules

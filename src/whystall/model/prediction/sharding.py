@@ -33,7 +33,7 @@ def sent_bytes(step: Simulated, strategy: str, ranks: int) -> int:
 
 
 def divided(whole: Simulated, strategy: str, ranks: int) -> Simulated:
-    """The step of one of ``ranks`` ranks under a ZeRO stage; as it is under any other strategy."""
+    """The step of one of ``ranks`` ranks under a ZeRO stage; unchanged under any other strategy."""
     if strategy not in DIVIDED or ranks < 2:
         return whole
     gathered = _UNITS_AHEAD * whole.largest_unit_bytes if strategy == "zero3" else 0

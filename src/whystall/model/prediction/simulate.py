@@ -1,4 +1,4 @@
-"""Two training steps on fake tensors: what is allocated when, without data, without the device."""
+"""Two training steps on fake tensors: the allocations and their times, without data, without the device."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def simulate(request: Request) -> Simulated:
 
 
 class _Fakes(FakeTensorMode):
-    """Fake tensors of one kind: a model that copies a module must not get tensors that are strangers to the others."""
+    """Fake tensors of one mode: a copied module must not get tensors of another one."""
 
     def __deepcopy__(self, _: Any) -> Self:
         return self
@@ -138,7 +138,7 @@ class _Step:
         self._paths = {id(module): path for path, module in self._model.named_modules()}
 
     def run(self) -> Simulated:
-        """Two steps, and what came of them."""
+        """Two steps, and their outcome."""
         request, tracker = self._request, self._tracker
         self._role("parameters", list(self._model.parameters()))
         self._role("buffers", list(self._model.buffers()))
@@ -196,7 +196,7 @@ class _Step:
         return int(weight.numel() * weight.element_size()) // self._division.of_weight(weight)
 
     def _owners(self, record: Record) -> dict[int, str]:
-        """The storages that belong to what stands before the blocks, and after them; for stages of a pipeline alone."""
+        """The storages of modules before the blocks, and after them; only for stages of a pipeline."""
         if self._request.pipeline_parallel == 1:
             return {}
         born: dict[int, Place] = {}
@@ -284,7 +284,7 @@ class _Step:
         self._moved()
 
     def _place(self, module: nn.Module, given: Any) -> None:
-        """Notes on which side of the blocks a module's own parameters are used, and what the first block is given."""
+        """Notes on which side of the blocks a module's own parameters are used, and the first block's input."""
         if self._section in (blocks.BEFORE, blocks.AFTER):
             for weight in module.parameters(recurse=False):
                 self._ends[id(weight)] = self._section
@@ -309,7 +309,7 @@ class _Step:
 
 
 def _run_backward(target: torch.Tensor) -> None:
-    """``target.backward()`` by a way on which the routes of an accelerator hold for what is computed again."""
+    """``target.backward()`` by a way that keeps an accelerator's routes for recomputation."""
     engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - the public call runs without modes of functions
     with torch.autograd.set_multithreading_enabled(False):
         engine.run_backward(

@@ -41,7 +41,7 @@ class Simulator:
         self.close()
 
     def run(self, request: Request) -> Simulated:
-        """The simulated step. Raises ``InputError`` or ``UsageError`` with what went wrong."""
+        """The simulated step. Raises ``InputError`` or ``UsageError`` with the reason."""
         process, answers = self._started()
         try:
             write_frame(cast("BinaryIO", process.stdin), msgspec.msgpack.encode(request))

@@ -1,4 +1,4 @@
-"""Which options fit which devices, and what each costs: every option is predicted, and held against all devices."""
+"""Options by device, and the cost of each: every option is predicted, and compared with all devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEVICES: Final = (  # by the names of their drivers; one of each size that is co
     *("Tesla T4", "NVIDIA GeForce RTX 4090", "NVIDIA L40S", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"),
     *("NVIDIA H200", "NVIDIA B200", "AMD Instinct MI300X"),
 )
-RANKS: Final = 8  # of one machine, where no number was asked for
+RANKS: Final = 8  # of one machine, where no number was given
 _TENSOR_PARALLEL: Final = (2, RANKS)
 _FLASH: Final = (8, 0)  # below this capability attention runs another kernel, which keeps more
 _SHARED: Final[Mapping[str, tuple[Strategy, ...]]] = {
@@ -34,7 +34,7 @@ Steps = list[tuple[tuple[str, ...], Simulated]]
 
 
 def options_table(request: Request, names: Sequence[str], simulator: Simulator) -> tuple[OptionRow, ...]:
-    """The step as asked for and with one option changed at a time, on each of the devices ``names``."""
+    """The requested step and those with one option changed at a time, on each of the devices ``names``."""
     rows = {name: row for name in names if (row := device_named(name)) is not None}
     whole = _steps(request, rows, simulator)
     found = [*_rows("as asked", "", request, whole, rows)]
@@ -42,7 +42,7 @@ def options_table(request: Request, names: Sequence[str], simulator: Simulator) 
         try:
             steps = _steps(asked, rows, simulator)
         except WhystallError:
-            continue  # what the model cannot do is no option
+            continue  # the model fails with this option
         if asked.tensor_parallel > request.tensor_parallel and not steps[0][1].tensor_parallel_bytes:
             continue  # no tensor is divisible by this number
         found += _rows(text, options, asked, steps, rows)
@@ -114,7 +114,7 @@ def _cells(
 
 
 def _least_ns(step: Simulated, place: int, request: Request, row: Accelerator) -> int | None:
-    """The least time of a step: its work, or what its ranks send over the device's own link if that takes longer."""
+    """The least time of a step: its work, or its ranks' traffic over the device's own link if that takes longer."""
     times = {phase: one.times_ns[place] for phase, one in step.work.items()}
     if not all(times.values()):
         return None

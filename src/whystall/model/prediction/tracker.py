@@ -22,10 +22,10 @@ Listener = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 
 
 class Tracker(TorchDispatchMode):
-    """Records what is allocated and freed while it is entered, above a mode of fake tensors.
+    """Records allocations and frees while it is entered, above a mode of fake tensors.
 
     A storage counts from the operator that made it (or from ``hold``) until its last tensor is gone. ``rounding`` is
-    the allocator's granule; ``temporary`` says what a kernel allocates for itself and frees before it returns.
+    the allocator's granule; ``temporary`` returns a kernel's own allocations, which it frees before it returns.
     """
 
     def __init__(self, values: Values | None = None, *, rounding: int = 1, temporary: Temporary | None = None) -> None:
@@ -65,7 +65,7 @@ class Tracker(TorchDispatchMode):
         return frozenset(found)
 
     def borrow(self, n_bytes: int) -> int:
-        """Counts memory that no tensor shows, and says its number."""
+        """Counts memory that no tensor shows, and returns its number."""
         self._count += 1
         self._note(self._count, self._rounded(n_bytes))
         return self._count
@@ -92,7 +92,7 @@ class Tracker(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if any(hasattr(one, "__tensor_flatten__") for one in types):
-            return NotImplemented  # a wrapper (DTensor) takes the call apart, and its parts come by themselves
+            return NotImplemented  # a wrapper (DTensor) splits the call, and its parts are counted on their own
         plan = plan_for(func)
         if plan.action is Action.DECOMPOSE:
             with self:
@@ -176,7 +176,7 @@ class Tracker(TorchDispatchMode):
 
 
 def parts_of(tensor: Tensor) -> list[Tensor]:
-    """The plain tensors that a tensor consists of: itself, or what a wrapper (DTensor) holds."""
+    """The plain tensors of a tensor: itself, or those in a wrapper (DTensor)."""
     if not hasattr(tensor, "__tensor_flatten__"):
         return [tensor]
     names, _ = tensor.__tensor_flatten__()

@@ -1,8 +1,8 @@
 """Values of small whole-number tensors, followed beside a run on fake ones, which have none.
 
-Models ask for values: how many tokens an expert got, whether a mask is full, how long a sequence is. Whole numbers that
-come from constants, ranges and random draws are computed really as long as they are few; what would come from
-activations (the experts that a router picks) is drawn at random, which is balanced routing.
+Models read values: how many tokens an expert got, whether a mask is full, how long a sequence is. Whole numbers that
+come from constants, ranges and random draws are really computed as long as they are few; values from activations (the
+experts that a router picks) are drawn at random, which is balanced routing.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class Values:
         return (args[0], places, *args[2:])
 
     def follow(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """Computes the values of what a call gave, where those of its arguments are known."""
+        """Computes the values of a call's result, where those of its arguments are known."""
         outputs = _tensors(result)
         if self._took_constants(outputs):
             return
-        written = outputs or _tensors(args)  # what works in place may give nothing
+        written = outputs or _tensors(args)  # an in-place operator may return nothing
         if not written or not (all(_is_small(one) for one in written) or name in _PICKS):
             return
         with no_dispatch():
@@ -109,14 +109,14 @@ class Values:
                 return
             try:
                 found = func(*real[0], **real[1])
-            except (RuntimeError, IndexError, TypeError):  # what a fake run allows and a real one does not
+            except (RuntimeError, IndexError, TypeError):  # a fake run allows more than a real one
                 return
         for fake, value in zip(outputs, tree_leaves(found), strict=False):
             if isinstance(value, Tensor):
                 self.learn(fake, value)
 
     def _took_constants(self, outputs: Sequence[Tensor]) -> bool:
-        """Takes over what fake tensors know of their values: they would compute with it where no device is."""
+        """Takes over fake tensors' constant values: they would compute with them where no device is."""
         constants = [getattr(one, "constant", None) for one in outputs]
         for fake, constant in zip(outputs, constants, strict=True):
             if constant is not None:

@@ -1,7 +1,7 @@
 """The process in which steps are simulated: a failure in it, even one that ends the interpreter, ends it alone.
 
-It reads requests from standard input and writes outcomes to the file descriptor that it is given, both as frames: four
-bytes of length, then MessagePack. Output of the user's factory goes to standard error.
+It reads requests from standard input and writes outcomes to a file descriptor, both as frames: four bytes of length,
+then MessagePack. Output of the user's factory goes to standard error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answers each request: with an outcome, or with what went wrong."""
+    """Answers each request: with an outcome, or with an error."""
     ready = False
     while (frame := read_frame(requests)) is not None:
         request = msgspec.msgpack.decode(frame, type=Request)

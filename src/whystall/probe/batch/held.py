@@ -20,9 +20,9 @@ _BEGIN = "whystall: steps"
 def most_held_bytes(
     make: Callable[[], Callable[[], Any]], device: torch.device, *, calls: int = 1
 ) -> tuple[Callable[[], Any], int]:
-    """The step that ``make`` gives, and the most that tensors held during ``calls`` of it, what it found included.
+    """The step that ``make`` returns, and the peak of tensors' memory during ``calls`` of it, earlier tensors included.
 
-    On a CPU torch's allocator says what it holds only to its profiler, which hears of what one thread frees.
+    On a CPU torch's allocator reports its memory only to its profiler, which sees frees of one thread.
     """
     gc.collect()
     if device.type == "cuda":
@@ -55,7 +55,7 @@ def _highest_level(recorded: Any) -> int:
     ]
     if not levels:
         return 0
-    first = min(levels)  # what earlier batches left behind is none of this one's
+    first = min(levels)  # memory of earlier batches is not this one's
     before = first[1] - first[2]
     at_begin = max((level for level in levels if level[0] < began), default=first)
     return max(at_begin[1], *(total for ts, total, _ in levels if ts >= began)) - before

@@ -1,6 +1,6 @@
-"""A probe of several ranks: a process for each on this CPU, and what all of them agree on.
+"""A probe of several ranks: a process for each on this CPU, and their joint result.
 
-A batch fits where it fits on every rank, holds what the fullest rank holds, and is as fast as the slowest. A rank that
+A batch fits where it fits on every rank, holds the fullest rank's memory, and is as fast as the slowest. A rank that
 dies or hangs leaves the others waiting for it: they are ended, and the sentence names the rank.
 """
 
@@ -103,9 +103,9 @@ def _wait(
 
 
 def agreed(ends: Sequence[RankEnd], *, late: bool) -> tuple[list[Answer], str | None]:
-    """The answers of all ranks as those of one; of a first batch that did not run what was heard of the rank at fault.
+    """The answers of all ranks as one; for a first batch that did not run the last words of the rank at fault.
 
-    ``None`` beside an answer; a rank's number goes before what it says.
+    ``None`` beside an answer; a rank's number precedes its words.
     """
     ran = [[one.ran for one in end.answers if one.ran is not None] for end in ends]
     together = [Answer(ran=joined(runs)) for runs in zip(*ran, strict=False)]

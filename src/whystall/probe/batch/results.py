@@ -12,7 +12,7 @@ Outcome = Literal["fits", "over the limit", "out of memory", "killed", "ended", 
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """The task of one probe: the largest batch first, then smaller ones, of which none begins after ``curve_s``."""
+    """The task of one probe: the largest batch first, then smaller ones, none of them after ``curve_s``."""
 
     request: Request
     batches: tuple[int, ...]
@@ -40,7 +40,7 @@ class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of what a probe says: a batch that ran, or why it did not."""
+    """One line of a probe's output: a batch that ran, or why it did not."""
 
     ran: BatchRun | None = None
     out_of_memory: str | None = None
@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One probe: a process that ran a batch, beside what was predicted for it."""
+    """One probe: a process that ran a batch, with the prediction for it."""
 
     batch: int
     predicted_bytes: int

@@ -35,7 +35,7 @@ def probe_batches(
 ) -> Probed:
     """Runs the largest batch of a prediction, and at most two others.
 
-    A probe that fits goes on with halves of its batch, down to one sample. Ranks are a process each. Raises
+    A probe that fits continues with halves of its batch, down to one sample. Ranks are a process each. Raises
     ``UsageError`` for ranks that share the work otherwise than by DDP or FSDP2, ``InputError`` where the model fails
     for another reason than memory.
     """
@@ -87,7 +87,7 @@ def _check_ranks(request: Request) -> None:
 
 
 def _run_ranks(order: Order, timeout_s: float) -> tuple[list[Answer], str]:
-    """The same of several ranks: what they agree on, and of a first batch that did not run which of them ended how."""
+    """The same for several ranks: the joint answers, and for a first batch that did not run the kind of end."""
     ends, late = run_ranks(order, order.request.ranks, timeout_s)
     answers, ended = agreed(ends, late=late)
     if answers or ended is not None:

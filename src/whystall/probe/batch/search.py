@@ -1,4 +1,4 @@
-"""Which batches to probe, and what their throughput shows: decided from predictions and from what ran."""
+"""The batches to probe, and the meaning of their throughput: decided from predictions and from runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from whystall.probe.batch.results import Attempt, BatchRun
 
 MOST_ATTEMPTS: Final = 3
 NEAR_BEST: Final = 0.9
-"""The share of the highest throughput that the knee reaches: what lies beyond is bought dearly in memory."""
+"""The share of the highest throughput that the knee reaches: more of it is expensive in memory."""
 _WORTH_ANOTHER: Final = 0.05  # a batch that is larger by less than this is not worth a probe
-_AFTER_DEATHS: Final = (1.0, 0.9, 0.5)  # of the memory: a process that died says nothing of how much it lacked
+_AFTER_DEATHS: Final = (1.0, 0.9, 0.5)  # of the memory: a process that died does not report how much it lacked
 
 
 def next_batch(

@@ -53,9 +53,9 @@ def main() -> None:
 
 
 def join(rank: int, ranks: int, store: str) -> None:
-    """Makes this process a rank; what its allocator holds is then counted on all threads.
+    """Makes this process a rank, and counts its allocator's memory on all threads.
 
-    Else the profiler hears of what one thread frees, and communication frees on others.
+    Otherwise the profiler sees frees of one thread only, and communication frees on others.
     """
     import ctypes  # noqa: PLC0415 - of ranks alone
 
@@ -65,7 +65,7 @@ def join(rank: int, ranks: int, store: str) -> None:
 
 
 def _agreed_most(value: float) -> float:
-    """The largest of all ranks' values; of one rank its own."""
+    """The largest of all ranks' values; a single rank's own."""
     if not distributed.is_initialized():
         return value
     told = torch.tensor(value, dtype=torch.float64)
@@ -121,7 +121,7 @@ def _device(request: Request) -> torch.device | None:
 
 
 def run_batch(request: Request, batch: int, device: torch.device) -> BatchRun:
-    """Some steps of one batch: first watched for what they hold, then timed."""
+    """Some steps of one batch: first measured for memory, then timed."""
     step, held = most_held_bytes(lambda: make_step(request, batch, device), device, calls=_WARM_UPS)
     times: list[int] = []
     while len(times) < _FEWEST or (_agreed_most(sum(times)) < _LONGEST_NS and len(times) < _MOST):

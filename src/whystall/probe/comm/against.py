@@ -1,4 +1,4 @@
-"""A sweep held against an earlier one: what became slower or faster by more than either of them scatters."""
+"""A sweep compared with an earlier one: sizes that became slower or faster by more than either of them scatters."""
 
 from __future__ import annotations
 

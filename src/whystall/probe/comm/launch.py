@@ -25,7 +25,7 @@ from whystall.probe.comm.results import CommProbe
 from whystall.probe.comm.worker import LOOPBACK, PLAN, RESULT
 
 _POLL_S: Final = 0.05
-_FOLLOW_S: Final = 0.5  # in which those that a lost rank takes along end, too
+_FOLLOW_S: Final = 0.5  # within which the victims of a lost rank end, too
 _LOST_PEER: Final = ("connection", "peer", "timed out", "timeout")
 _LAUNCHERS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 

@@ -1,6 +1,6 @@
 """A sweep in the layout of nccl-tests' JSON (``-J``, version 3), for the tools that read that.
 
-nccl-tests measures one collective a run: here ``experiment_name`` says which each row is of. Its times are microseconds
+nccl-tests measures one collective a run: here ``experiment_name`` is each row's collective. Its times are microseconds
 and means over iterations, its rates 10^9 bytes per second. Nothing of the environment is written.
 """
 

@@ -39,7 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How the ranks part into groups, in nccl-tests' words (`groups_of`); empty: they are one group."""
 
     def __post_init__(self) -> None:
-        """Raises ``UsageError`` for what cannot be measured."""
+        """Raises ``UsageError`` for an impossible measurement."""
         if not 2 <= self.ranks <= 1 << 20:
             raise UsageError(f"a collective is between two ranks at least, and here is {self.ranks}")
         unknown = [name for name in self.collectives if name not in COLLECTIVES]

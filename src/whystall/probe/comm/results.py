@@ -35,7 +35,7 @@ Rate = Annotated[float, msgspec.Meta(ge=0, lt=1e30)]
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective of one size. ``bytes`` is S by the table of conventions, of all ranks where that says so.
+    """One collective of one size. ``bytes`` is S by the table of conventions, of all ranks where the convention has it.
 
     ``ranks`` are those of a group. ``times_ns`` has shape (processes of all groups, iterations). An iteration takes as
     long as its slowest process; ``time_ns`` is the median iteration, ``low_ns`` and ``high_ns`` bound four fifths of
@@ -65,7 +65,7 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True):
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
     """The time of a collective as latency plus size over bandwidth (alpha-beta), or why there is no such fit.
 
-    ``r2`` is of relative errors, which are what is minimised. ``bus_bytes_per_s`` is the fitted bandwidth on the bus.
+    ``r2`` is of relative errors, which the fit minimises. ``bus_bytes_per_s`` is the fitted bandwidth on the bus.
     """
 
     collective: Collective
@@ -95,7 +95,7 @@ class CommProbe(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     network: Network
     split: str = ""
-    """How the ranks part into groups that all measure at the same time; rates are of a group."""
+    """The division of ranks into groups that measure at the same time; rates are per group."""
     torch: str
     measured_on: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
     results: list[Measured]

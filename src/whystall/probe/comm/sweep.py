@@ -36,7 +36,7 @@ class Member:
 
 
 def sweep(member: Member, plan: Plan) -> Iterator[Measured | NotMeasured]:
-    """Every kind and size in turn; all ranks must do the same. Raises what torch raises where a peer is lost."""
+    """Every kind and size in turn; all ranks must do the same. Raises torch's errors where a peer is lost."""
     for kind in plan.collectives:
         for size in plan.sizes:
             member.at(f"{kind} {size}")

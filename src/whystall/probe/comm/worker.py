@@ -1,7 +1,7 @@
 """A process of a sweep: ``python -m whystall.probe.comm.worker FOLDER RANK``, or a rank of a torchrun job.
 
-In the folder ``plan.json`` says what to do. Each rank writes where it stands and why it failed there, rank 0 the
-result: the one who started it needs no connection to it.
+The folder's ``plan.json`` is its task. Each rank writes its progress and the reason of a failure there, rank 0 the
+result: the starting process needs no connection to it.
 """
 
 from __future__ import annotations

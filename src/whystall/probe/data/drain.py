@@ -1,4 +1,4 @@
-"""A loader run for a while with nothing done to its batches: how many come, and what each cost."""
+"""A loader run for a while with nothing done to its batches: their number, and the cost of each."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Drained:
 def drain(source: Source, workers: int, *, seconds: float) -> Drained:
     """Takes batches for about ``seconds`` once the workers are under way. Raises ``InputError`` for too few.
 
-    In this process what each batch costs is noted first, and how many come is counted without noting, which would cost
-    a fourth of a batch of tensors that are in memory.
+    In this process the cost of each batch is noted first, and then their number is counted without notes, which would
+    cost a fourth of a batch of tensors that are in memory.
     """
     recorder = Recorder(workers)
     with contextlib.ExitStack() as noting:
@@ -64,7 +64,7 @@ def drain(source: Source, workers: int, *, seconds: float) -> Drained:
 
 
 def _counted(batches: _Batches, seconds: float, *, until: float) -> tuple[int, float, float]:
-    """Takes batches for so long, but not beyond a moment: how many, the time that took, and the taker's processor's."""
+    """Takes batches for ``seconds``, but not beyond ``until``: their number, the time, and the receiver's CPU time."""
     count, spent, cpu = 0, 0.0, 0.0
     while count < _FEWEST or spent < seconds:
         cpu_before, before = time.thread_time(), time.perf_counter()

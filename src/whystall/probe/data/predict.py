@@ -13,7 +13,7 @@ from whystall.probe.data.simulate import Costs, seconds_per_batch
 
 # Fewer workers are better than more that bring so little.
 _WORTH: Final = 0.02
-_HARDLY: Final = 0.02  # of a batch: what is waited for beside the processor's work, and means nothing
+_HARDLY: Final = 0.02  # of a batch: a smaller wait beside the processor's work means nothing
 NOTHING: Final = 0.01
 _PREFETCH: Final = (2, 4, 8)
 
@@ -36,7 +36,7 @@ class Model:
     def batch_s(
         self, workers: int, *, prefetch: int | None = None, step_s: float = 0.0, extra_wait_s: float = 0
     ) -> float:
-        """Seconds between two batches with a step of so long; ``extra_wait_s`` is waited for in each batch besides."""
+        """Seconds between two batches with a step of ``step_s``; each batch waits ``extra_wait_s`` more."""
         if workers == 0:
             return self.inline_s + step_s + extra_wait_s
         worked = Costs(self.costs.cpu_s, [one + extra_wait_s for one in self.costs.wait_s], self.costs.receive_cpu_s)
@@ -49,7 +49,7 @@ class Model:
         return self.samples_per_batch / self.batch_s(workers, prefetch=prefetch, extra_wait_s=extra_wait_s)
 
     def wait_s(self, workers: int, step_s: float, *, prefetch: int | None = None) -> float:
-        """How long a step of so long waits for its batch."""
+        """The wait of a step of ``step_s`` for its batch."""
         return max(self.batch_s(workers, prefetch=prefetch, step_s=step_s) - step_s, 0.0)
 
     def _stretch(self, workers: int) -> float:

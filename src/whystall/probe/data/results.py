@@ -12,11 +12,11 @@ Resource = Literal["CPU cores", "storage", "IPC", "pinning", "copy"]
 
 
 class Stages(msgspec.Struct, frozen=True, kw_only=True):
-    """Nanoseconds of a batch, by what they went to.
+    """Nanoseconds of a batch, by stage.
 
-    ``place`` is where: in a worker, or in the process that takes the batches. The processor's time of fetching (with
-    decoding) and collating stands apart from what was waited for. ``send_cpu_ns`` is a worker's part of IPC, ``None``
-    without one; ``receive_cpu_ns`` the taker's.
+    ``place`` is its place: in a worker, or in the process that receives the batches. The processor's time of fetching
+    (with decoding) and collating is separate from the waits. ``send_cpu_ns`` is a worker's part of IPC, ``None``
+    without one; ``receive_cpu_ns`` the receiver's.
     """
 
     place: Literal["worker", "process"]
@@ -82,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """A loader probed. ``gain`` is what the proposal supplies over what the loader supplies as it is set."""
+    """The result for a loader. ``gain`` is the proposal's supply over that of its current settings."""
 
     schema: Literal["whystall.data/1"] = SCHEMA
     target: str

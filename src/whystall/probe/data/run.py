@@ -1,4 +1,4 @@
-"""One call that probes a loader: stages, a few numbers of workers, and what these say of all others."""
+"""One call that probes a loader: stages, a few numbers of workers, and a prediction for all others."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def probe_data(
 
 
 def _measured(cores: int) -> list[int]:
-    """The numbers of workers that are run: 1, one for each core, and what lies between by the root."""
+    """The numbers of workers to run: 1, one for each core, and the root of that."""
     return sorted({1, round(cores**0.5), cores})
 
 
 def _drained(source: Source, counts: Sequence[int], seconds: float, progress: Callable[[str], None]) -> list[Drained]:
-    """A run with each number of workers: the middle one of several rounds, between which other work comes and goes.
+    """A run with each number of workers: the median of several rounds, between which other work comes and goes.
 
     Rounds that differ by more than a tenth are followed by more of them.
     """

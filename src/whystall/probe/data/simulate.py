@@ -14,7 +14,7 @@ _STEADY_ROUNDS: Final = 6
 class Costs:
     """Seconds of each batch in a worker, on its processor and waiting (storage), and of handing one over.
 
-    ``receive_cpu_s`` is spent by the process that takes the batch, ``step_s`` is what it then does with one.
+    ``receive_cpu_s`` is the time of the receiving process, ``step_s`` its time with a batch afterwards.
     """
 
     cpu_s: Sequence[float]
@@ -49,7 +49,7 @@ def seconds_per_batch(costs: Costs, workers: int, *, cores: int, prefetch: int) 
 
 
 class _Loader:
-    """The state of the simulation: what each worker has left of its batch, and the taker of its batch."""
+    """The state of the simulation: the rest of each worker's batch, and of the receiver's."""
 
     def __init__(self, costs: Costs, workers: int, cores: int, prefetch: int) -> None:
         self._costs = costs
@@ -77,7 +77,7 @@ class _Loader:
         return (now - began) / (last - first)
 
     def _begin(self) -> None:
-        """Starts what can start."""
+        """Starts all tasks that can start."""
         if self._taking == _NEVER and self._taken in self._done:
             self._done.remove(self._taken)
             self._taking = self._costs.receive_cpu_s + self._costs.step_s

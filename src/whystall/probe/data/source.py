@@ -118,4 +118,4 @@ def check_gives_batches(source: Source, name: str) -> None:
     """Raises ``InputError`` for a loader without a batch."""
     if source.batches_per_epoch == 0:
         raise InputError(f"{name} has no batch to hand out")
-    sys.stdout.flush()  # forked workers would print what stands in the buffer again
+    sys.stdout.flush()  # forked workers would print the buffer's content again

@@ -23,7 +23,7 @@ _MOST: Final = 4096  # batches that one process notes
 class Batch:
     """Seconds of one batch in the process that made it.
 
-    Waiting is what is neither the processor's time nor time in line for a processor, which others take.
+    Waiting is neither the processor's time nor waiting for a processor.
     """
 
     fetch_cpu_s: float

@@ -17,7 +17,7 @@ from whystall.probe.data.results import Storage
 
 _BATCHES: Final = 8
 _MOST_FILES: Final = 100_000
-_MOST_BYTES: Final = 16 << 30  # a file's pages are dropped one file after another: what is larger is left alone
+_MOST_BYTES: Final = 16 << 30  # pages are dropped one file after another: larger files are left alone
 
 _watching: list[set[str]] = []
 _hooked: list[bool] = []
@@ -28,7 +28,7 @@ def opened_files(into: set[str]) -> Iterator[None]:
     """Notes the paths of files that this process opens meanwhile."""
     if not _hooked:
         _hooked.append(True)
-        sys.addaudithook(_heard)  # it can never be taken out: it asks a list that is empty as a rule
+        sys.addaudithook(_heard)  # it can never be removed: it checks a list that is usually empty
     _watching.append(into)
     try:
         yield
@@ -75,7 +75,7 @@ def data_files(paths: Iterable[str]) -> list[tuple[Path, int]]:
 
 
 def drop_pages(files: Iterable[tuple[Path, int]]) -> None:
-    """Asks the system to forget the pages of files; those that somebody maps or has yet to write stay."""
+    """Makes the system forget the pages of files; mapped and dirty ones stay."""
     for path, _ in files:
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""How good the recording is: files, signals, and what had to be set aside."""
+"""The quality of the recording: files, signals, and data that had to be set aside."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from whystall.report.names import clean
 from whystall.report.ranks import RankReport
 from whystall.report.tables import Cell, Column, Limits, Table
 
-_LONGEST_UNIT: Final = 4  # GB/s: what is longer is no unit
+_LONGEST_UNIT: Final = 4  # GB/s: a longer text is no unit
 
 
 def counters(rank: RankReport, limits: Limits) -> Table:

@@ -18,7 +18,7 @@ def installed_sections() -> tuple[Section, ...]:
 
 
 def _guarded(section: Section) -> Section:
-    """The section with a ``build`` that does not raise: what another package gets wrong never costs the report."""
+    """The section with a ``build`` that does not raise: a fault of another package never costs the report."""
 
     def build(part: Any, limits: Limits) -> Table:
         try:

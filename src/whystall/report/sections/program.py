@@ -120,7 +120,7 @@ def phases(rank: RankReport, limits: Limits) -> Table:
 
 
 def threads(rank: RankReport, limits: Limits) -> Table:
-    """The process's threads and what they were seen doing."""
+    """The process's threads and their observed activities."""
     columns = (
         Column("Thread", "name"), Column("Role", "text"), Column("Operators", note="Self time", priority=1),
         Column("Runtime calls", priority=1), Column("Python", note="Self time", priority=1),

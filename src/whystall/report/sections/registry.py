@@ -347,4 +347,4 @@ SECTIONS: tuple[Section, ...] = (
         page=OnPage(chapter="capture"),
     ),
 )  # fmt: skip
-"""In the order in which they are read; the page groups them under its chapters."""
+"""In reading order; the page groups them under its chapters."""

@@ -59,7 +59,7 @@ def communication(rank: RankReport, limits: Limits) -> Table:
 
 
 def _of_link(row: Collective) -> Cell:
-    """The share of the link's peak, with a word wherever bus bandwidth alone would exceed it."""
+    """The share of the link's peak, with a word if bus bandwidth alone would exceed it."""
     if row.link_note is None:
         return tables.share(row.share_of_peak)
     if row.share_of_peak is None:

@@ -17,7 +17,7 @@ from whystall.vocabulary.step_parts import OTHER, TIMED
 
 
 def steps(report: Report, limits: Limits) -> Table:
-    """Per rank the distribution of step times and what they were spent on."""
+    """Step times of each rank: their distribution and composition."""
     columns = (
         Column("Rank", "text"), Column("Steps"), Column("Median", priority=1), Column("p90", priority=4),
         Column("p99", priority=2), Column("Longest", priority=1),
@@ -86,7 +86,7 @@ def pace(report: Report, limits: Limits) -> Table:
 
 
 def _bars(durations_ns: Sequence[int]) -> str:
-    """Bars from zero, so that one twice as high is twice as long.
+    """Bars from zero: their height is proportional to the length.
 
     >>> _bars([10, 20, 80, 40])
     '▁▂█▄'
@@ -152,7 +152,7 @@ def experiments(report: Report, limits: Limits) -> Table:
 
 
 def slow(report: Report, limits: Limits) -> Table:
-    """The slowest steps, each with what took longer than usual."""
+    """The slowest steps, each with the parts that took longer than usual."""
     columns = (
         Column("Rank", "text"),
         Column("Step", "text", priority=1),

@@ -13,7 +13,7 @@ Scope = Literal["job", "device", "rank", "capture"]
 `DeviceReport` and for each rank its `RankReport`."""
 
 SECTIONS_GROUP: Final = "whystall.sections"
-"""The entry point by which other packages bring sections: a `Section`, or several."""
+"""The entry point for the sections of other packages: a `Section`, or several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class InTerminal:
     rows: int = 8
     full: bool = False
     fewest: int = 1
-    """With fewer rows it says nothing."""
+    """With fewer rows the section is absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,11 +90,11 @@ class Database:
         self._connection.close()
 
     def has(self, table: str) -> bool:
-        """Whether there is a table of this name that was asked for."""
+        """Whether there is a table of this name among the requested ones."""
         return table in self.listed and table in self._allowed
 
     def columns(self, table: str) -> list[str]:
-        """The names of a table's columns, none where it was not asked for."""
+        """The names of a table's columns, none if it was not requested."""
         if not self.has(table):
             return []
         with contextlib.suppress(*_FAILURES):
@@ -154,7 +154,7 @@ class Database:
         return int(self._steps_left < 0)
 
     def _authorize(self, action: int, first: str | None, *_: str | None) -> int:
-        """The authorizer of statements: allows selects from the tables that were asked for, without functions."""
+        """The authorizer of statements: allows selects from the requested tables, without functions."""
         if action == sqlite3.SQLITE_SELECT:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_READ and (first in self._allowed or first in _SCHEMA):
@@ -164,7 +164,7 @@ class Database:
         return sqlite3.SQLITE_DENY
 
     def _list(self) -> dict[str, str]:
-        """The tables with what made them; views and virtual tables, which could hide any statement, are none."""
+        """The tables with their statements; views and virtual tables, which could hide any statement, are none."""
         rows = self._connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         return {
             name: sql
@@ -195,7 +195,7 @@ class Database:
         while cursor is not None and problem is None:
             rows: list[tuple[object, ...]] = []
             try:
-                rows.extend(itertools.islice(cursor, min(_CHUNK_ROWS, left)))  # keeps what came before an error
+                rows.extend(itertools.islice(cursor, min(_CHUNK_ROWS, left)))  # keeps rows from before an error
             except _FAILURES as error:
                 problem = error
             left -= len(rows)
@@ -246,7 +246,7 @@ def _frame(rows: list[tuple[object, ...]], asked: Sequence[str], columns: Wanted
 
 
 def _series(name: str, values: Sequence[object], kind: Kind) -> pl.Series:
-    """A column; SQLite holds any type in any of them, and what is of another than ``kind`` is null."""
+    """A column; SQLite holds any type in any of them, and values of another type than ``kind`` are null."""
     try:
         return pl.Series(name, values, dtype=dtype_of(kind), strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):

@@ -46,7 +46,7 @@ Value: TypeAlias = "Tensor | bool | int | float | str | list[Value] | None"
 class Node:
     """One call of an operator: ``number`` grows in the order in which calls began; ``parent`` is the one around it.
 
-    ``backward`` says that it is a node of autograd's; ``rf_id`` and ``sequence`` are 0 and -1 where there are none.
+    ``backward`` marks a node of autograd; ``rf_id`` and ``sequence`` are 0 and -1 where there are none.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionTrace:
-    """The calls in the order in which they began, and what was wrong with the file."""
+    """The calls in the order in which they began, and the problems of the file."""
 
     nodes: list[Node]
     warnings: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class ExecutionTrace:
 def read_execution_trace(path: Path, limits: Limits | None = None) -> ExecutionTrace:
     """The calls of an execution trace, plain or gzip. Raises `InputError` where a file is none.
 
-    Damage ends the reading: what stands before it is kept, with a sentence on it.
+    Damage ends the reading: the part before it is kept, with a sentence on it.
     """
     bounds = limits or Limits()
     warnings: list[str] = []

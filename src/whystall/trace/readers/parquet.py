@@ -31,7 +31,7 @@ class ParquetFolder:
     """The tables of a folder; ``warnings`` gets a sentence on everything in it that could not be read."""
 
     def __init__(self, folder: Path, tables: Iterable[str], limits: Limits) -> None:
-        """Looks for the files of ``tables``. Raises `InputError` where they are larger than what is read."""
+        """Looks for the files of ``tables``. Raises `InputError` where they exceed the limits."""
         self.warnings: list[str] = []
         self.truncated = False
         self._limits = limits
@@ -42,11 +42,11 @@ class ParquetFolder:
             raise InputError(f"{folder.name} is larger than what is read ({limits.raw_bytes:,} bytes)")
 
     def has(self, table: str) -> bool:
-        """Whether there is a file of this table, which was asked for."""
+        """Whether there is a file of this table among the requested ones."""
         return table in self._files
 
     def columns(self, table: str) -> list[str]:
-        """The names of a table's columns, none where it was not asked for."""
+        """The names of a table's columns, none if it was not requested."""
         return list(self._schema(table))
 
     def read(self, table: str, columns: Wanted, needed: Sequence[str] = ()) -> pl.DataFrame:
@@ -85,7 +85,7 @@ class ParquetFolder:
         return pl.scan_parquet(self._files[table].absolute(), glob=False, hive_partitioning=False)
 
     def _schema(self, table: str) -> Mapping[str, pl.DataType]:
-        """The types of a table's columns; none of one that is not there, or not to be read."""
+        """The types of a table's columns; none for a missing or unreadable one."""
         if table not in self._schemas and self.has(table):
             self._schemas[table] = {}
             try:

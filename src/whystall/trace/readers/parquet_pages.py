@@ -29,7 +29,7 @@ _CHILDREN: Final = 5
 _CHUNKS, _ABOUT = 1, 3
 _PATH, _PACKED_BYTES, _FIRST_PAGE, _DICTIONARY = 3, 7, 9, 11
 _UNPACKED_BYTES, _PAGE_BYTES = 2, 3
-_DATA_HEADERS: Final = {5: 2, 8: 4}  # of either version, with the field that says how values are encoded
+_DATA_HEADERS: Final = {5: 2, 8: 4}  # of either version, with the field for the encoding of values
 _VALUES: Final = 1
 # Each value takes over a part of the one before: of all that profilers write nothing is packed so.
 _BY_PREFIXES: Final = 7

@@ -22,14 +22,14 @@ FIXED32: Final = 5
 _WIDTHS: Final = {FIXED64: 8, FIXED32: 4}
 # Ten bytes of seven bits hold 64.
 _LONGEST_VARINT: Final = 10
-# The bit of a byte that says that another follows.
+# The bit of a byte that marks a continuation.
 _MORE: Final = 0x80
 _MASK: Final = (1 << 64) - 1
 _SIGN: Final = 1 << 63
 
 
 class WireError(Exception):
-    """The bytes are no sound message: the message says why, in words that a user can read."""
+    """The bytes are no sound message; the text is the reason, in words for users."""
 
 
 class Field(NamedTuple):
@@ -48,8 +48,8 @@ class Field(NamedTuple):
 def fields(data: bytes, begin: int, end: int) -> Iterator[Field]:
     """The fields of the message in ``data[begin:end]``, in the order of the file.
 
-    A field with a length that leads beyond the end is given as far as there is any of it: then, as where no field can
-    be read, `WireError` is raised.
+    A field whose length exceeds the end is returned as far as it goes: then, as where no field can be read, `WireError`
+    is raised.
     """
     at = begin
     while at < end:
@@ -95,7 +95,7 @@ def varint(data: bytes | mmap.mmap, at: int, end: int) -> tuple[int, int]:
 class Columns:
     """The fields of many messages, column by column, each message's in the order of the file.
 
-    ``message`` is the place of a field's message among those that were asked for; the rest is as in `Field`, but that
+    ``message`` is the place of a field's message among the requested ones; the rest is as in `Field`, but that
     ``value`` is an ``int64`` of the same bits.
     """
 
@@ -105,10 +105,10 @@ class Columns:
     value: NDArray[np.int64]
     end: NDArray[np.int64]
     broken: NDArray[np.bool_]
-    """By message, whether it could not be read to its end: what precedes the damage is there."""
+    """By message, whether it could not be read to its end: the part before the damage is there."""
 
     def numbers(self, number: int) -> NDArray[np.int64]:
-        """By message the number that a field holds, 0 where there is none; of several the last counts."""
+        """By message the number that a field holds, 0 where there is none; the last of several counts."""
         out = np.zeros(len(self.broken), np.int64)
         rows = self.of(number, VARINT)
         out[self.message[rows]] = self.value[rows]

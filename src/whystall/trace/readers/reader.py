@@ -1,7 +1,7 @@
 """The interface of a reader, and its output: tables of events that nothing links yet.
 
-Linking, nesting, steps and the cache are the same for every format and live elsewhere (``trace/assemble.py``), so that
-a new format is one file.
+Linking, nesting, steps and the cache are common to all formats and live elsewhere (``trace/assemble.py``), so that a
+new format is one file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ READERS_GROUP: Final = "whystall.readers"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarkedSteps:
-    """The steps of a format that marks steps itself, none if none were marked; they are then looked for nowhere else.
+    """The steps of a format that marks steps itself, none if none were marked; no other source of steps is used then.
 
-    ``table`` has the columns name, ts_ns, duration_ns, thread. A step is of the host, and what it launched is its own,
-    unless the times are those ``of_device``: then it is what began within them.
+    ``table`` has the columns name, ts_ns, duration_ns, thread. A step in host time owns its launches; with times
+    ``of_device`` it owns the events that began within them.
     """
 
     table: pl.DataFrame
@@ -36,11 +36,11 @@ class MarkedSteps:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RawTrace:
-    """One process's recording as a reader hands it over.
+    """One process's recording as a reader returns it.
 
-    ``tables`` holds what the format records, under the names and with the columns of `whystall.trace.schema`; tables
-    and columns that it does not have are left out. ``threads`` has a row (pid, tid, name) for each thread, to which the
-    tables' ``thread`` columns point.
+    ``tables`` holds the format's content, under the names and with the columns of `whystall.trace.schema`; missing
+    tables and columns are left out. ``threads`` has a row (pid, tid, name) for each thread, to which the tables'
+    ``thread`` columns point.
     """
 
     tables: dict[str, pl.DataFrame]
@@ -48,7 +48,7 @@ class RawTrace:
     events: int
     """How many events the file holds, those that were set aside included."""
     raw_bytes: int
-    """The size of what was read, unpacked."""
+    """The size of the content, unpacked."""
     metadata: Metadata = field(default_factory=Metadata)
     process: str | None = None
     """Distinguishes this recording from others in the same file; ``None`` where there is only one."""
@@ -63,7 +63,7 @@ class RawTrace:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A recording that is several files: what it is called, and the files, first the one that stands for all."""
+    """A recording in several files: its name, and the files, first the one that stands for all."""
 
     name: str
     files: tuple[Path, ...]
@@ -74,9 +74,9 @@ class ReaderOfSeveral(Protocol):
     """The further method of a reader whose recordings may be several files beside each other."""
 
     def whole_of(self, path: Path) -> Whole | None:
-        """The recording that a file, or a folder, is of; ``None`` where it is of none in several files.
+        """The recording of a file or a folder; ``None`` for one that does not consist of several files.
 
-        Any of the files may be named; `Reader.read` is given the one that stands for all.
+        Any of the files may be named; `Reader.read` gets the one that stands for all.
         """
 
 
@@ -94,7 +94,7 @@ class Reader(Protocol):
 
     @property
     def describes(self) -> str:
-        """The format in a few words, for the error that names what can be read."""
+        """The format in a few words, for the error that lists readable ones."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class Reader(Protocol):
         """Whether the file is of this format."""
 
     def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
-        """The recordings in a file, one for each process; as far as it can be read, with what is lost in ``warnings``.
+        """The recordings in a file, one for each process, as far as it can be read; ``warnings`` name the lost parts.
 
-        Raises `InputError` with a plain sentence where there is nothing to be had.
+        Raises `InputError` with a plain sentence where there is nothing to read.
         """

@@ -33,14 +33,14 @@ READERS: Final[tuple[Reader, ...]] = (
 def installed_readers() -> tuple[tuple[Reader, ...], list[str]]:
     """The readers of other packages and then whystall's own, and a sentence on each that could not be loaded.
 
-    Those of others are asked first, since whystall's takes any JSON.
+    Those of others come first, since whystall's takes any JSON.
     """
     others, failures = brought(READERS_GROUP, Reader, "readers")
     return (*others, *READERS), failures
 
 
 def reader_of(head: Head, readers: Sequence[Reader], failures: list[str]) -> Reader:
-    """The reader that knows the file; one that fails when it is asked is named in ``failures`` and passed over.
+    """The reader that knows the file; one that fails is named in ``failures`` and passed over.
 
     Raises `InputError` when none knows it.
     """

@@ -2,7 +2,7 @@
 
 The names of the tables end in the identifier of a run, and a file may hold several. Its views are never used. Records
 are joined as the writer fills them in (rocprofiler-sdk, source/lib/output/generateRocpd.cpp): ``stack_id`` of an event
-is the number that a call and what it launched share, ``pid`` and ``tid`` are the system's own numbers. The table of
+is the number that a call and its launches share, ``pid`` and ``tid`` are the system's own numbers. The table of
 processes, which holds command and environment, is never read.
 """
 

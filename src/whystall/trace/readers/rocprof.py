@@ -22,7 +22,7 @@ from whystall.trace.readers.reader import RawTrace
 
 _MARK: Final = b'"rocprofiler-sdk-tool"'
 _GPU: Final = 2
-# The whole document is held at once, and what it decodes to beside it.
+# The whole document and its decoded form are in memory at once.
 _MOST_BYTES: Final = 8 << 30
 _DAY_NS: Final = 86_400 * 1_000_000_000
 _LATEST_NS: Final = 1 << 61
@@ -30,7 +30,7 @@ _DIRECTIONS: Final = {
     "HOST_TO_HOST": "HtoH", "HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD",
 }  # fmt: skip
 MARKERS: Final = "MARKER_CORE"
-"""How the kinds of what roctx was given begin, ranges and marks: others name threads or pause the profiler."""
+"""Prefix of the kinds of roctx's ranges and marks: others name threads or pause the profiler."""
 
 
 class _Handle(msgspec.Struct, frozen=True):
@@ -336,7 +336,7 @@ def _marks(process: _Process, threads: Mapping[int, int]) -> dict[str, list[dict
 
 
 def _operations(process: _Process) -> dict[tuple[int, int], str]:
-    """The names of what records name by the numbers of their kind and operation."""
+    """The names behind the numbers of records' kinds and operations."""
     kinds = enumerate(process.strings.buffer_records)
     return {(kind, number): name for kind, entry in kinds for number, name in enumerate(entry.operations)}
 

@@ -41,7 +41,7 @@ _AGENT: Final = ("logical_node_id", "agent_type", "product_name", "cu_count")
 _USED: Final = frozenset((*_KERNEL, *_COPY, *_CALL, *_NUMBERS, *_AGENT))
 _OF_CALLS: Final = "HIP|HSA"
 _FAILURES: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-# A file is held at once, and what it is parsed to beside it.
+# A file and its parsed form are in memory at once.
 _MOST_BYTES: Final = 8 << 30
 _NO_SIZES: Final = "sizes of copies are not in CSV of rocprofv3: its JSON and its database have them"
 
@@ -55,7 +55,7 @@ class RocprofCsvReader:
     suffixes = ("kernel_trace.csv",)
 
     def whole_of(self, path: Path) -> Whole | None:
-        """The files of the job that a file is of, by their names; ``None`` of a file with another name."""
+        """The files of a file's job, by their names; ``None`` for a file with another name."""
         named = _FILE.fullmatch(path.name)
         if named is None:
             return None
@@ -87,7 +87,7 @@ class RocprofCsvReader:
 
 
 class _Job:
-    """The rows of a job's files, by what they are."""
+    """The rows of a job's files, by kind."""
 
     def __init__(self, limits: Limits, progress: Progress | None) -> None:
         self.warnings: list[str] = []
@@ -98,7 +98,7 @@ class _Job:
         self._parts: dict[tuple[str, ...], list[pl.DataFrame]] = {kind: [] for kind in (_KERNEL, _COPY, _CALL)}
 
     def add(self, path: Path) -> None:
-        """Reads a file; one that is of none of the kinds is named in the warnings."""
+        """Reads a file; a file of no known kind is named in the warnings."""
         table = self.table(path)
         kind = next((kind for kind in self._parts if set(kind) <= set(table.columns)), None)
         if kind is not None:
@@ -126,7 +126,7 @@ class _Job:
             return pl.DataFrame()
         if len(rows) > most:
             self._lose(f"{path.name} has more rows than are read: the rest was left out")
-        named = {name.strip().lower(): name for name in reversed(rows.columns)}  # of columns of one name the first
+        named = {name.strip().lower(): name for name in reversed(rows.columns)}  # the first of equal columns
         return rows.head(most).select(
             pl.col(name).str.strip_chars().cast(pl.Int64, strict=False).alias(used)
             if used in _NUMBERS
@@ -254,7 +254,7 @@ def _copies(rows: pl.DataFrame, gpus: Mapping[int, DeviceProperties]) -> pl.Data
 
 
 def _host(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """The threads, and by table what they did: calls of HIP and HSA, ranges of roctx, and what other libraries did."""
+    """The threads, and their events by table: calls of HIP and HSA, ranges of roctx, and other libraries' events."""
     keys = ["process_id", "thread_id"]
     rows = _with(rows, ("process_id",)).filter(pl.col("thread_id").is_not_null())
     threads = rows.select(keys).unique().sort(keys).with_row_index("thread")

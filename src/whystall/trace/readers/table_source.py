@@ -9,21 +9,21 @@ import polars as pl
 
 Kind = type[int | str | bytes]
 Wanted = Mapping[str, Kind]
-"""By name the columns that a reader asks for, and what they hold."""
+"""The columns that a reader requests by name, with their kinds."""
 
 
 class TableSource(Protocol):
-    """Tables of a recording, those alone that were asked for when it was opened."""
+    """Tables of a recording: only those requested when it was opened."""
 
     warnings: list[str]
     """A sentence on everything that could not be read."""
     truncated: bool
 
     def has(self, table: str) -> bool:
-        """Whether there is a table of this name that was asked for."""
+        """Whether there is a table of this name among the requested ones."""
 
     def columns(self, table: str) -> list[str]:
-        """The names of a table's columns, none where it was not asked for."""
+        """The names of a table's columns, none if it was not requested."""
 
     def read(self, table: str, columns: Wanted, needed: Sequence[str] = ()) -> pl.DataFrame:
         """The rows of a table; a column that it lacks, and a value of another type, is null.

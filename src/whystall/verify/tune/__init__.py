@@ -1,1 +1,1 @@
-"""Settings found by paired trials: what is worth trying, what won beyond the noise, and what to set."""
+"""Settings found by paired trials: candidates, winners beyond the noise, and the settings to use."""

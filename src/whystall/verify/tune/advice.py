@@ -1,4 +1,4 @@
-"""How to keep what won: the command to run, and the lines to change in the code."""
+"""How to keep the winning settings: the command to run, and the lines to change in the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_LOADERS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memo
 
 
 def final_command(words: Sequence[str], settings: Settings) -> str:
-    """The command, whose arguments are what won already, with what else is set from outside of the code.
+    """The command with its winning arguments, and the settings from outside of the code.
 
     >>> final_command(["python", "t.py"], {"threads": 2, "optimizer": "fused"})
     'OMP_NUM_THREADS=2 python t.py'

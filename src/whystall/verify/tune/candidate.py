@@ -1,4 +1,4 @@
-"""A setting that could be tried, and what it could bring at the most."""
+"""A setting to try, and the most that it could gain."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def gain(share: float) -> float:
 
 
 def is_worth_it(share: float) -> bool:
-    """Whether a part of a step is so large that it is worth a trial."""
+    """Whether a part of a step is large enough for a trial."""
     return gain(share) >= 1 + LEAST_GAIN

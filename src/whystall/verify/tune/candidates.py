@@ -1,4 +1,4 @@
-"""Which settings are worth a trial, by what a run shows: pure, so that it can be read and tested."""
+"""The settings worth a trial, from the facts of a run: pure, so that it can be read and tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DeepSpeed configuration that a command names: what it sets of ZeRO, and copies of it with other settings.
+"""The DeepSpeed configuration of a command: its settings of ZeRO, and copies of it with other settings.
 
 The user's file is read and never written.
 """
@@ -27,7 +27,7 @@ _LARGEST: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A configuration, at the word of the command that names it: ``option`` is what stands before it there."""
+    """A configuration, at its word of the command; ``option`` is the text before it there."""
 
     at: int
     option: str
@@ -54,7 +54,7 @@ class Config:
         return {"stage": self.stage, "offload": self.offloads}
 
     def copy(self, settings: Settings) -> str:
-        """The file's text with other settings: all else is as it was."""
+        """The file's text with other settings and all else unchanged."""
         zero = dict(self._zero)
         if "zero_stage" in settings:
             zero["stage"] = int(settings["zero_stage"])
@@ -81,7 +81,7 @@ def config_of(command: Sequence[str]) -> Config | None:
 
 
 def with_config(command: Sequence[str], config: Config | None, settings: Settings, path: Path) -> list[str]:
-    """The command with a copy of its configuration at ``path`` in its place, where settings are of that.
+    """The command with a copy of its configuration at ``path``, if settings belong to that.
 
     >>> with_config(["ds", "--deepspeed=my.json"], Config(1, "--deepspeed=", {}), {"zero_stage": 1}, Path("new.json"))
     ['ds', '--deepspeed=new.json']
@@ -93,7 +93,7 @@ def with_config(command: Sequence[str], config: Config | None, settings: Setting
 
 
 def changes(settings: Settings) -> bool:
-    """Whether some of the settings are of the configuration."""
+    """Whether some of the settings belong to the configuration."""
     return any(name in settings for name in ZERO_SETTINGS)
 
 

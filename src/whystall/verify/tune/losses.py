@@ -1,4 +1,4 @@
-"""Whether a job computes the same with other settings: its losses, step by step, held against runs of the same ones."""
+"""Whether a job computes the same with other settings: its losses, step by step, against unchanged runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from whystall.verify.tune.results import Losses, Outcome, Seen, Settings
 
-# The square root of what the number next to 1 differs by (`torch.finfo(…).eps`): half of a loss's digits stay.
+# The square root of the distance from 1 to the next number (`torch.finfo(…).eps`): half of a loss's digits stay.
 _EPSILONS: Final = {"float32": 2.0**-23, "tf32": 2.0**-10, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 # Rounding errors grow with the steps: this many steps have the strict limit, later ones the tolerance.
 _STRICT_STEPS: Final = 10
-_TIMES: Final = 3.0  # what a few runs of the same settings differ by at the most
+_TIMES: Final = 3.0  # the largest difference between a few runs of the same settings
 _FEWEST: Final = 3
 _SIGMAS: Final = 3.0
-_SMALLEST: Final = 0.01  # of the largest loss: what is smaller is not asked for more digits
-# With these a job draws other random numbers, each step its own: then means are compared.
+_SMALLEST: Final = 0.01  # of the largest loss: smaller ones need no more digits
+# With these settings a job draws other random numbers in each step: then means are compared.
 _DRAWS_OTHERWISE: Final = frozenset({
     "num_workers", "prefetch_factor", "persistent_workers", "compile", "memory_format", "precision",
 })  # fmt: skip
@@ -45,8 +45,8 @@ def compare(
 ) -> Compared:
     """Whether runs with other settings have the losses of those before, by steps.
 
-    ``same`` holds runs of the same settings each: what they differ by is allowed, three times. ``changed`` is all that
-    differs from the command as given: it decides which digits are asked for.
+    ``same`` holds runs of the same settings each: three times their difference is allowed. ``changed`` is every
+    difference from the command as given: it decides the number of digits to compare.
     """
     first, second = _matrix(before), _matrix(after)
     steps = min(first.shape[1], second.shape[1])
@@ -115,7 +115,7 @@ def _known(losses: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _matrix(runs: Sequence[Outcome]) -> NDArray[np.float64]:
-    """A row for each run, as long as the shortest; what was not seen is no number, what is not finite infinite."""
+    """A row for each run, as long as the shortest; missing losses are NaN, infinite ones infinite."""
     rows = [one.step_losses for one in runs if one.step_losses]
     steps = min(map(len, rows), default=0)
     return np.array([[_number(one) for one in row[:steps]] for row in rows], np.float64).reshape(len(rows), steps)

@@ -67,7 +67,7 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 
 def command_of(command: Sequence[str], settings: Settings, knob: Knob | None) -> list[str]:
-    """The command with the knob set as the settings say.
+    """The command with the settings' value of the knob.
 
     >>> command_of(["python", "t.py", "--batch", "8"], {"--batch": "16"}, Knob("--batch", ("16",), "8"))
     ['python', 't.py', '--batch', '16']
@@ -141,7 +141,7 @@ class Measurer:
         return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
 
     def open(self, *, force: bool) -> int:
-        """Makes the folder, or goes on in one where the same search ended early; how many runs are known.
+        """Makes the folder, or continues in one where the same search ended early; returns the number of known runs.
 
         Raises `UsageError` for a folder that holds something else.
         """
@@ -186,7 +186,7 @@ class Measurer:
         return None if self._config is None else self._config.seen()
 
     def end(self, result: Tuning) -> None:
-        """Keeps the result; of a DeepSpeed configuration a copy with what won."""
+        """Keeps the result; for a DeepSpeed configuration a copy with the winning settings."""
         self._state.result = result
         self._write()
         if self._config is not None and changes(result.settings):
@@ -194,7 +194,7 @@ class Measurer:
             write(self.folder / TUNE_DEEPSPEED, lambda stream: stream.write(text), over=Over.OUR_OWN)
 
     def to_keep(self, settings: Settings) -> list[str]:
-        """The command with what won of its own arguments; the copy of the configuration is one that is kept."""
+        """The command with its own winning arguments; the copy of the configuration is one that is kept."""
         words = with_config(self.command, self._config, settings, self.folder / TUNE_DEEPSPEED)
         return command_of(words, settings, self.knob)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from whystall.verify.tune.candidate import Candidate, gain
 from whystall.verify.tune.results import Seen, Settings
 
-UNKNOWN: Final = 0.10  # of a step, at the most, for what no part of it shows
+UNKNOWN: Final = 0.10  # of a step, at the most, for effects that no part of it shows
 CORES: Final = "cores"
 """Each of OpenMP's threads stays on a core of its own; another value of ``affinity`` is a list of cores."""
 

@@ -11,7 +11,7 @@ from whystall.verify.tune.results import Seen, Settings
 # Largest share of a step's compute. A number in 16 bits is half the bytes, and units for products run at least twice as
 # fast (accelerators.csv: A100 312 TFLOP/s against 156 in TF32).
 _OF_PRECISION: Final = 0.5
-# Where convolutions are all of it, what turns layouts around for them and back.
+# Share of the operators that reorder layouts for convolutions, if these are the whole model.
 _OF_LAYOUT: Final = 0.3
 # Work between products, which is fused, and launches.
 _OF_COMPILER: Final = 0.4
@@ -64,7 +64,7 @@ def _why_no_layout(seen: Seen) -> str | None:
 
 
 def _modes(seen: Seen, settings: Settings) -> list[str]:
-    """Modes of the compiler: what CUDA graphs save is launches; what takes long to compile follows what has won."""
+    """Modes of the compiler: CUDA graphs save launches; modes that compile for long come last."""
     now = settings.get("compile")
     if now is None:
         return ["default", "reduce-overhead"] if seen.devices else ["default"]

@@ -47,7 +47,7 @@ def why_no_zero(seen: Seen) -> Mapping[str, str | None]:
 
 
 def _buckets(seen: Seen, settings: Settings) -> Iterator[Candidate]:
-    """Larger buckets, of which there are fewer, and smaller ones, which are sent sooner."""
+    """Larger buckets, which are fewer, and smaller ones, which are sent sooner."""
     if why_no_buckets(seen) is not None:
         return
     made = _made(seen)
@@ -79,5 +79,5 @@ def _made(seen: Seen) -> Mapping[str, Any]:
 
 
 def _backward(seen: Seen) -> float:
-    """The part of backward passes, with what they wait for; of all that is computed where they are not timed."""
+    """The share of backward passes, with their waits; all compute where they are not timed."""
     return seen.shares.get("backward") or computing(seen)

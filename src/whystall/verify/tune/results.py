@@ -49,7 +49,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """One run: seconds of its mean steady step and its losses, or why there is no time.
 
-    ``losses`` are those that it printed, ``step_losses`` what the backward passes of each step began from.
+    ``losses`` are those that it printed, ``step_losses`` the starting values of each step's backward passes.
     """
 
     step_s: float | None
@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was made, as it is kept to go on from."""
+    """A run that was made, in the form kept for a continuation."""
 
     settings: Settings
     outcome: Outcome
@@ -95,7 +95,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     """A whole search. ``confirmed`` is the winner against the command as given, in pairs of their own.
 
-    Without a winner ``settings`` is empty. ``noise`` is by what ratio runs of the same settings differ.
+    Without a winner ``settings`` is empty. ``noise`` is the ratio between runs of the same settings.
     """
 
     schema: Literal["whystall.tune/1"] = SCHEMA

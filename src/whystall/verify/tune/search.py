@@ -1,6 +1,6 @@
 """The search: one setting at a time against the best so far, in interleaved pairs, until nothing is left to gain.
 
-It knows nothing of processes: what runs a command with settings is handed to it.
+It knows nothing of processes: the caller passes a function that runs a command with settings.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _State:
         apart = [np.diff(np.log(np.array(times))) for times in self.same if len(times) > 1]
         if not apart:
             return 1.0
-        # Two runs differ by the root of two times what each scatters.
+        # Two runs differ by the root of two times the scatter of each.
         return float(np.exp(1.96 * np.sqrt(np.mean(np.concatenate(apart) ** 2) / 2)))
 
 
@@ -133,7 +133,7 @@ def told(settings: Settings) -> str:
 
 
 def _first(state: _State) -> Outcome:
-    """The command as given, run twice: what it shows, and how far two runs of the same differ."""
+    """The command as given, run twice: its facts, and the difference between two runs of the same."""
     times: list[float] = []
     found: list[Outcome] = []
     for _ in range(_FIRST_RUNS):
@@ -176,7 +176,7 @@ def _climb(state: _State, trials: list[Trial], knob: Knob | None, most_trials: i
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A trial that was made: what it could have brought, and what it was held against."""
+    """A trial: its possible gain, and its opponent."""
 
     most: float
     against: Settings
@@ -184,7 +184,7 @@ class _Tried:
 
 
 def _is_worth_it(one: Candidate, settings: Settings, before: _Tried | None) -> bool:
-    """Whether it was not tried, or what won since may let it show: behind a wait for input all else is hidden."""
+    """Whether it was not tried, or a later winner may make it visible: a wait for input hides all else."""
     if before is None:
         return True
     unclear = before.trial.verdict == "inside the noise" and (before.trial.speedup or 1.0) >= _PROMISING
@@ -192,7 +192,7 @@ def _is_worth_it(one: Candidate, settings: Settings, before: _Tried | None) -> b
 
 
 def _pairs(state: _State, before: Settings, chosen: Candidate, after: Settings, *, keep: bool = False) -> Trial:
-    """Runs both settings in turn until it is decided; with ``keep`` a winner becomes what others are held against."""
+    """Runs both settings in turn until it is decided; with ``keep`` a winner becomes the next opponent."""
     times: tuple[list[float], list[float]] = ([], [])
     last: list[Outcome | None] = [None, None]
     for pair in range(state.pairs):
@@ -200,7 +200,7 @@ def _pairs(state: _State, before: Settings, chosen: Candidate, after: Settings, 
             outcome = state.run((before, after)[variant])
             last[variant] = outcome
             if outcome.step_s is None:
-                if variant == 0:  # what ran before does not any more: nothing is said of the candidate
+                if variant == 0:  # the former winner fails now: there is no verdict on the candidate
                     return _trial(chosen, times, None, "failed", f"the best so far: {outcome.failed_because}")
                 return _trial(chosen, times, None, "failed", outcome.failed_because)
             work = chosen.work if variant == 1 else 1.0
@@ -241,7 +241,7 @@ def _decide(times: tuple[list[float], list[float]], noise: float, *, is_last: bo
     if len(before) >= _FEWEST_PAIRS:
         found = paired(before, after)
         worth = found.speedup.ratio >= 1 + LEAST_GAIN
-        # With few runs of the two, that all of them agree is chance too often: the noise of all runs counts as well.
+        # In a few runs of the two, agreement of all is chance too often: the noise of all runs counts as well.
         if found.improved and worth and found.speedup.ratio > noise ** (2 / len(before)) ** 0.5:
             return "faster"
         if found.worsened:

@@ -44,7 +44,7 @@ _MOSTLY_WAITING: Final = CAUSE.threshold("mostly_waiting")
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Communication per step and rank: all of it, its exposed part, and the part that compute hides."""
+    """Communication per step and rank: the whole, its exposed part, and the part that compute hides."""
 
     total_ns: int
     exposed_ns: int
@@ -69,7 +69,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _last_bucket(found: Collectives) -> NDArray[np.float64]:
-    """The share of each collective that would be in the last bucket; all of it where sizes are unknown."""
+    """The share of each collective that would be in the last bucket; 1 if sizes are unknown."""
     return np.where(found.size > 0, np.minimum(_BUCKET_BYTES / np.maximum(found.size, 1), 1.0), 1.0)
 
 

@@ -86,7 +86,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def sent_again(case: Case) -> Iterator[Replayed]:
     """Broadcasts, in nearly every step, of the gradients' bytes, or of a whole multiple.
 
-    With the weights go two moments, or more. DistributedDataParallel keeps all of it alike by itself.
+    With the weights go two moments, or more. DistributedDataParallel itself keeps all of it alike.
     """
     yield from _without(
         case,

@@ -231,7 +231,7 @@ def _last_to_come(case: Case) -> tuple[int, float, int, int, float] | None:
     another counts once.
     """
     met = meetings(case)
-    # Those that make up nearly all of the waiting: of short ones chance decides who comes last.
+    # The meetings that make up nearly all of the waiting: in short ones chance decides who comes last.
     ordered = sorted(met, key=lambda one: one.wait_ns)
     waited = np.cumsum([one.wait_ns for one in ordered])
     long = [one for one, sum_ns in zip(ordered, waited.tolist(), strict=True) if sum_ns > _SHORT * waited[-1]]

@@ -294,7 +294,7 @@ def _called(rank: RankCase, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _in_many_steps(rank: RankCase, chosen: NDArray[np.bool_]) -> bool:
-    """Whether steps have one again and again (with no steps: whether there are any)."""
+    """Whether steps have one repeatedly (without steps: whether there are any)."""
     steps = rank.trace.steps["ts_ns"].to_numpy()
     if not chosen.any() or len(steps) < 2:
         return bool(chosen.any())

@@ -160,7 +160,7 @@ def _has_double(recorded_types: str, recorded_sizes: str | None) -> bool:
 
 
 def _is_double(recorded_types: str, recorded_sizes: str | None) -> bool:
-    """Whether an operator's tensors of any dimensions are double; a number by itself is so in any job."""
+    """Whether an operator's tensors of any dimensions are double; single numbers are double in any job."""
     tensors = _tensors(recorded_types, recorded_sizes)
     return "double" in tensors and not tensors & _OTHERS
 

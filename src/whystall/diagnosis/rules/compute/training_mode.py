@@ -100,7 +100,7 @@ def of_statistics(case: Case) -> Iterator[Replayed]:
 
 
 def _by_the_batch(rank: RankCase) -> Mask:
-    """The calls of batch normalisation that work out statistics although they have learned ones."""
+    """The calls of batch normalisation that compute statistics although they have learned ones."""
     table = rank.trace.operators
     nothing = np.zeros(len(table), np.bool_)
     if rank.trains or len(rank.optimizer_steps[0]) or matching(table["name"], _is_loss).any():

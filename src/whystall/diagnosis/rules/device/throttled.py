@@ -28,7 +28,7 @@ from whystall.trace.steps import is_of_an_engine
 CAUSE: Final = cause_beside(__name__)
 _THROTTLED: Final = CAUSE.threshold("throttled")
 _BY_CHANCE: Final = CAUSE.threshold("by_chance")
-# The pace of most steps: a tenth of the slower steps are usual.
+# Quantile of the steps' slowdowns that counts as the usual pace.
 _USUAL: Final = 0.1
 # An event is alone on its device if others run for no more than this share of it.
 _BESIDE: Final = 0.05

@@ -78,7 +78,7 @@ def contentions(case: Case) -> list[Contention]:
         # Ranks of one job wait for each other off their cores: a single thread's wait for a core is measured
         # separately.
         told = case.facts.processes == 1 or (threads == 1 and run.queued_share is not None)
-        # A job that uses all of its cores itself has lost none: others are busy on other cores.
+        # A job that uses all of its cores has lost none: others are busy on other cores.
         full = case.facts.processes == 1 and cores is not None and (run.own_cores or 0.0) >= _FILLED * cores
         busy = run.other_cores is not None and run.other_cores >= _OTHERS_BUSY and told and not full
         # A rank that has cores of its own, and waits for them, has them taken by something that is no rank.
@@ -169,8 +169,8 @@ def _without_contention(
 ) -> tuple[float, float, float]:
     """The share saved without contention. Threads that wait for each other spin: their work is not known.
 
-    At least, the job's threads, each with the time of the one that was watched, have all cores for themselves, and none
-    waits for them at the end of a parallel region; at most only that one's own time stays.
+    At least: the job's threads, each with the watched one's time, share all cores, without waits at the end of a
+    parallel region. At most: only the watched thread's own time remains.
     """
     if not crowded:
         return without_others(off_cpu, min(threads, cores))

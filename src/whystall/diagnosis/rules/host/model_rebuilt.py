@@ -23,9 +23,9 @@ _IN_PLACE: Final = re.compile(r"\w_\s*\(")  # a call of a function that changes 
 _FILLS: Final = re.compile(
     r"^torch\.(serialization|_utils):|^torch\.nn\.modules\.module:\w*(load_state_dict|load|_apply|eval|train)$|^copy:"
 )
-# This share of the rest goes away, too, as expected and at most: new weights come from memory, kept ones from caches,
-# and operators lay new ones out again. For a transformer and a stack of linear layers that were made for each call 0.17
-# of the forward pass went away, for a convolutional network nothing.
+# The share of the rest that is saved, too, as expected and at most: new weights come from memory, kept ones from
+# caches, and operators lay new ones out again. For a transformer and a stack of linear layers that were made for each
+# call 0.17 of the forward pass went away, for a convolutional network nothing.
 _OF_THE_REST: Final = (0.05, 0.2)
 
 

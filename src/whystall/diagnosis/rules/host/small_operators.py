@@ -63,7 +63,7 @@ _CALLERS: Final = frozenset({"forward", "optimizer", "other"})
 
 
 def in_trace_of_a_cpu(case: Case) -> Iterator[Replayed]:
-    """Small operators and the pauses between them, where they fill the step again and again, or a loop within it."""
+    """Small operators and the pauses between them, if they repeatedly fill the step, or a loop within it."""
     for rank in case.ranks:
         small = _small(case, rank) & ~_in_optimizer(rank) & ~_in_one_call(rank)
         if not small.any():
@@ -90,7 +90,7 @@ def in_trace_item_by_item(case: Case) -> Iterator[Replayed]:
         taken = max(case.time_of(nodes), 1)
         chosen = (found.operators | found.back) & _in_window(case, rank)
         each = _each_needs_ns(rank, 1.0)
-        dense = rank.workings.work.dense > 0  # which threads share, where they are of a batch
+        dense = rank.workings.work.dense > 0  # threads share products of a batch
         needed = float((each / np.where(dense, max(case.facts.threads or 1, 1), 1))[chosen].sum())
         needed /= max(case.steps, 1)
 
@@ -238,7 +238,7 @@ def _in_fewer_calls(case: Case, rank: RankCase, nodes: Mask, small: Mask, taken:
 def _small(case: Case, rank: RankCase) -> Mask:
     """Which calls of operators cost more than they compute.
 
-    Those that take little, and those that come again and again and take a while because threads are woken for them.
+    Short calls, and recurring calls that are longer only because they wake threads.
     """
     usual = _usual_own_ns(rank)
     products = matching(rank.trace.operators["name"], _PRODUCTS.__contains__)
@@ -337,7 +337,7 @@ def _in_window(case: Case, rank: RankCase) -> Mask:
 
 
 def _repeats(rank: RankCase, small: Mask, case: Case) -> bool:
-    """Whether small operators come again and again in a step; without a backward pass however often."""
+    """Whether small operators recur in a step; without a backward pass any number counts."""
     if not backward_threads(rank.trace) and not rank.trains:
         return True
     chosen = small & _in_window(case, rank)

@@ -24,7 +24,7 @@ _LATEST_START_NS: Final = 2**63 - 1 - 2 * _DAY_NS
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How the scanned times of one file are to be read."""
+    """The interpretation of one file's scanned times."""
 
     divide_by: int
     giant: bool

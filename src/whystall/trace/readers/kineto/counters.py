@@ -1,8 +1,8 @@
-"""Counter events of devices: what hardware counters said over time, out of the other events that a file holds.
+"""Counter events of devices: values of hardware counters over time, among a file's other events.
 
 PyTorch writes them in a process of their own that names the device (``GPU 0 Counters``: torch/profiler/_cuspy/trace.py)
-or in the device's (libkineto/src/output_json.cpp, handleCounterEvent), with the beginning of what a value is of as its
-time. Counter events of anything else stay where all unknown events are.
+or in the device's (libkineto/src/output_json.cpp, handleCounterEvent), with the beginning of a value's span as its
+time. Other counter events stay where all unknown events are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LARGEST_DEVICE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The values of one argument: ``pair`` says which of ``pairs`` (name of the event, of the argument) each is of."""
+    """The values of one argument: ``pair`` is the place in ``pairs`` (name of the event, of the argument) of each."""
 
     start: NDArray[np.int64]
     device: NDArray[np.int32]
@@ -70,7 +70,7 @@ def take_counters(
 
 
 def _device_of_thread(tables: Sequence[RawTable], threads: pl.DataFrame) -> NDArray[np.int32]:
-    """By thread the device that its process stands for: by its name, or since what ran on a device is shown there."""
+    """The device that each thread's process stands for: by its name, or since device events are shown there."""
     pids = threads["pid"].to_list()
     shown: dict[str | None, set[int]] = {}
     for table in tables:

@@ -1,7 +1,7 @@
 """An order of threads and of simultaneous events that does not depend on how a file lists them.
 
-Which of several events of one instant is outside, and which thread counts first, would else be decided by the file:
-writers differ in it, and so do the tools that merge, filter or sort traces.
+Otherwise the file's order would decide which of several simultaneous events is the outer one, and which thread comes
+first: writers differ in it, and so do the tools that merge, filter or sort traces.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Scans a large file in parts, on all cores, and joins what they hold: the same columns as one scan from its beginning.
+"""Scans a large file in parts, on all cores, and joins them: the same columns as one scan from its beginning.
 
-In sound JSON, `{"ph"` after a comma begins an object of a list: a quote inside a text is escaped. Whether that list is
-the list of events shows once the part before it is scanned. Where it is not, or where anything is unsound, the file has
-to be scanned from its beginning, by one scanner.
+In sound JSON, `{"ph"` after a comma begins an object of a list: a quote inside a text is escaped. The scan of the part
+before shows whether that list is the list of events. If it is not, or if anything is unsound, the file has to be
+scanned from its beginning, by one scanner.
 
-A part's scanner is used again once its part is joined: it keeps its memory, and what it knows is joined only once.
+A part's scanner is used again once its part is joined: it keeps its memory, and its new knowledge is joined only once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from whystall.trace.files import CHUNK_BYTES, Progress
 PART_BYTES: Final = 4 << 20
 _BORDER: Final = re.compile(rb',\s*(\{\s*"ph"\s*:)')
 _SEARCHED_BYTES: Final = (8 * 1024, 256 * 1024)  # most events are short
-# What a scanner's first byte belongs to (`Begins` of scanner.hpp).
+# The context of a scanner's first byte (`Begins` of scanner.hpp).
 _DOCUMENT, _EVENTS_OF_OBJECT, _EVENTS_OF_ARRAY = 0, 1, 2
 
 NewScanner = Callable[[int], Scanner]
-"""A scanner, given what its first byte belongs to."""
+"""Makes a scanner for the context of its first byte."""
 
 
 def scanned_in_parts(

@@ -1,4 +1,4 @@
-"""Feeds a file to the native scanner, piece by piece, and says what was wrong with it."""
+"""Feeds a file to the native scanner, piece by piece, and reports its problems."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ class Scan:
 
 
 class Feed(Protocol):
-    """Feeds a scanner what is to be read of an open file."""
+    """Feeds a scanner the parts of an open file to read."""
 
     def __call__(
         self, scanner: Scanner, file: BinaryIO, *, packed: bool, limits: Limits, warnings: list[str]
     ) -> Iterator[int]:
-        """Yields how many bytes of JSON each piece held; ``packed`` says that the file is gzip."""
+        """Yields how many bytes of JSON each piece held; ``packed``: the file is gzip."""
 
 
 def scan_file(
     path: Path, *, limits: Limits | None = None, progress: Progress | None = None, feed: Feed | None = None
 ) -> Scan:
-    """The scanned contents of a trace file, as far as they can be read, but for what ``feed`` leaves out.
+    """The scanned contents of a trace file, as far as they can be read, without parts that ``feed`` leaves out.
 
-    ``progress`` is called with the bytes read so far and the file's size. Raises `InputError` when the
-    file cannot be opened or holds no trace at all.
+    ``progress`` is called with the bytes read so far and the file's size. Raises `InputError` when the file cannot be
+    opened or holds no trace at all.
     """
     limits = limits or Limits()
     warnings: list[str] = []

@@ -26,7 +26,7 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 class CollectivesReader:
-    """Traces of the PyTorch profiler: what names a collective, marks of steps, kernels that by name ``communicate``."""
+    """Traces of the PyTorch profiler: records of collectives, marks of steps, kernels that by name ``communicate``."""
 
     name = "kineto-collectives"
     version = 1
@@ -37,7 +37,7 @@ class CollectivesReader:
         self._communicates = communicates
 
     def knows(self, head: Head) -> bool:
-        """Whether it is JSON that says of itself that it is a trace."""
+        """Whether it is JSON whose head shows that it is a trace."""
         return KinetoReader().knows(head) and _SAYS_SO.search(head.content) is not None
 
     def read(self, path: Path, *, limits: Limits, progress: Progress | None) -> Sequence[RawTrace]:
@@ -56,7 +56,7 @@ class CollectivesReader:
     def _feed(
         self, scanner: Scanner, file: BinaryIO, *, packed: bool, limits: Limits, warnings: list[str]
     ) -> Iterator[int]:
-        """Feeds what is let through; yields how many bytes of JSON each piece held."""
+        """Feeds the filtered parts; yields how many bytes of JSON each piece held."""
         sieve = Sieve(limits.value_bytes)
         for piece in _joined(gunzipped(file, warnings)) if packed else ():
             scanner.feed(sieve.feed(piece, self._communicates))

@@ -63,7 +63,8 @@ _KEYS: Final[dict[str, _Keys]] = {
     categories.RUNTIME: {"correlation": ("correlation",), **_EXTERNAL_ID, "callback_id": ("cbid", "cid")},
     categories.DEVICE: {
         "device": ("device", "Device"),
-        # Kernels of CUDA graphs may be shown in a lane of their own: what they waited for is the stream they ran on.
+        # Kernels of CUDA graphs may be shown in a lane of their own: their dependencies are those of the stream they
+        # ran on.
         "stream": ("original_stream", "stream"),
         "correlation": ("correlation",),
         **_EXTERNAL_ID,

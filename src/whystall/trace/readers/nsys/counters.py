@@ -34,7 +34,7 @@ class Counters:
     numbers: dict[int, dict[int, int]]
     """By process (0: any) the numbers that it knows GPUs by."""
     unknown: list[int]
-    """GPUs of which no process says which of its devices they are."""
+    """GPUs that no process claims as one of its devices."""
 
     def of(self, process: int, *, first: bool) -> pl.DataFrame:
         """The samples of a process's devices; those of unknown GPUs come without a device, with the ``first`` one."""

@@ -40,7 +40,7 @@ TABLES: Final = (
 # A globalTid is hardware (8 bits), virtual machine (8), process (24), thread (24); a globalPid has no thread.
 _THREAD_BITS: Final = 24
 _THREAD_MASK: Final = (1 << _THREAD_BITS) - 1
-_NOT_A_NUMBER: Final = (1 << 32) - 1  # how an identifier of 32 bits says that there is none
+_NOT_A_NUMBER: Final = (1 << 32) - 1  # the value of an identifier of 32 bits for none
 _DAY_NS: Final = 86_400 * 1_000_000_000
 _LATEST_NS: Final = 1 << 61
 _NO_NAME: Final = "unnamed"
@@ -48,16 +48,16 @@ _NO_NAME: Final = "unnamed"
 
 @dataclass(slots=True)
 class Export:
-    """An open export, and what had to be set aside of it."""
+    """An open export, and the events that had to be set aside."""
 
     source: TableSource
     quarantined: dict[str, int] = field(default_factory=dict)
 
     def events_of(self, table: str, identifier: str, *integers: str, end: str = "end") -> pl.DataFrame:
-        """The rows of a table of events with times that can be true, their process from an identifier, unsorted.
+        """The rows of a table of events with plausible times, their process from an identifier, unsorted.
 
         The columns are ``process`` (the identifier without its thread), ``ts_ns``, ``duration_ns``, ``identifier`` and
-        those asked for.
+        the requested ones.
         """
         columns = dict.fromkeys(dict.fromkeys(["start", end, identifier, *integers]), int)
         rows = self.source.read(table, columns, needed=("start", end, identifier))
@@ -108,7 +108,7 @@ class Export:
 
 
 def named(numbers: pl.Series, names: dict[int, str]) -> pl.Series:
-    """The text of each number; one that is not in the file is said to be."""
+    """The text of each number; a missing one is named as such."""
     distinct = numbers.unique().drop_nulls()
     texts = [names.get(number) or f"{_NO_NAME} {number}" for number in distinct.to_list()]
     found = numbers.replace_strict(distinct, pl.Series(texts, dtype=pl.String), default=None, return_dtype=pl.String)
@@ -116,7 +116,7 @@ def named(numbers: pl.Series, names: dict[int, str]) -> pl.Series:
 
 
 def known(column: str) -> pl.Expr:
-    """An identifier of 32 bits, -1 where it says that there is none."""
+    """An identifier of 32 bits, -1 for none."""
     return pl.when(pl.col(column) >= _NOT_A_NUMBER).then(-1).otherwise(pl.col(column)).alias(column)
 
 

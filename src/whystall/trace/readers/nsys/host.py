@@ -33,7 +33,7 @@ def read_calls(export: Export) -> pl.DataFrame:
 
 
 def read_synchronizations(export: Export, devices: pl.DataFrame) -> pl.DataFrame:
-    """The waits of all processes; what waits for an event names the stream and the call that recorded it.
+    """The waits of all processes; a wait for an event names the stream and the call that recorded it.
 
     ``devices`` are device events: exports of 2026 give device 0 for every wait, and a context knows its device better.
     """
@@ -59,7 +59,7 @@ def read_synchronizations(export: Export, devices: pl.DataFrame) -> pl.DataFrame
 
 
 def _records(export: Export) -> pl.DataFrame:
-    """The calls that recorded events; what matters of one is its number, not when the device came to it."""
+    """The calls that recorded events; a call matters by its number, not by when the device reached it."""
     rows = export.source.read(RECORDED_EVENTS, dict.fromkeys(("globalPid", *_EVENT), int), needed=("globalPid",))
     return rows.drop_nulls(["globalPid", "correlationId"]).select(
         export.process_of("globalPid"),

@@ -69,7 +69,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Launching:
-    """A time in which a thread launches what some calls asked for: that of a call, or of the end of a group."""
+    """A time in which a thread launches the kernels of some calls: that of a call, or of the end of a group."""
 
     process: int
     thread: int
@@ -122,7 +122,7 @@ def _launched(devices: pl.DataFrame, calls: pl.DataFrame, records: pl.DataFrame)
 
 
 def _record(one: _Launching, sizes: Mapping[tuple[int, int], int]) -> tuple[str | int | None, ...]:
-    """The record of what a time launches, in the order of `RECORD`; nothing where its calls are not of one kind."""
+    """The record of the launches in a stretch, in the order of `RECORD`; empty if its calls differ in kind."""
     first = one.calls[0] if one.calls else None
     told = {(call.name, call.communicator) for call in one.calls}
     name = "" if first is None else first.name[len(_PREFIX) :]

@@ -61,7 +61,7 @@ class NsysFolderReader:
     suffixes = (_STANDS_FOR_ALL,)
 
     def whole_of(self, path: Path) -> Whole | None:
-        """The tables of the folder that is named, or in which a file of a table is; ``None`` of anything else."""
+        """The tables of the named folder, or of a table's file's folder; ``None`` for anything else."""
         folder = path if path.is_dir() else path.parent
         if path != folder and not (path.suffix == SUFFIX and path.is_file()):
             return None

@@ -57,7 +57,7 @@ def slice_arguments(
     data: bytes, whole: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64],
     event: NDArray[np.int64], scopes: list[Scope], state: State,
 ) -> dict[int, Arguments]:  # fmt: skip
-    """By event the arguments that its annotations give; ``event`` says which event an annotation is of."""
+    """The arguments of each event from its annotations; ``event`` is the event of each annotation."""
     found = columns(whole, begin, end)
     named, numbered = (
         _firsts(found.of(_NAME, BYTES), found.message),
@@ -130,7 +130,7 @@ def _array(data: bytes, one: Field, scope: Scope, state: State, depth: int) -> l
 def extra_data(
     data: bytes, whole: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]
 ) -> list[tuple[str, Value] | None]:
-    """The pairs of name and value at each place, under Kineto's names; ``None`` for what is not kept."""
+    """The pairs of name and value at each place, under Kineto's names; ``None`` for dropped ones."""
     found = columns(whole, begin, end)
     names, values = (_firsts(found.of(number, BYTES), found.message) for number in (_EXTRA_NAME, _EXTRA_VALUE))
     out: list[tuple[str, Value] | None] = []
@@ -152,7 +152,7 @@ def _number(value: str) -> Value:
 
 
 def launch(data: bytes, part: Field, scope: Scope, state: State) -> Arguments:
-    """Grid, block and what else the launch of a kernel says. Raises `WireError` where it cannot be read."""
+    """Grid, block and further fields of a kernel's launch. Raises `WireError` where it cannot be read."""
     out: Arguments = {}
     for one in fields(data, part.value, part.end):
         if one.wire != BYTES:

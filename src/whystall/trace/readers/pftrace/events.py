@@ -1,7 +1,7 @@
-"""From packets to the events that PyTorch's own JSON would hold, which the reader of Kineto's traces makes tables of.
+"""Turns packets into the events of PyTorch's own JSON, from which the reader of Kineto's traces makes tables.
 
 torch writes the same events with the same arguments either way (torch/csrc/profiler/cuspy/cuspy_pftrace.cpp,
-torch/profiler/_cuspy/trace.py): what the host did as slices on tracks, what ran on devices as render stages.
+torch/profiler/_cuspy/trace.py): host activity as slices on tracks, device events as render stages.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Found:
     compressed: int = 0
     untimed: int = 0
     undescribed: int = 0
-    """Values of counters of which the file does not say what they count, or on which device."""
+    """Values of counters without a description in the file of their kind or their device."""
     full: bool = False
     """More packets than a trace has: the others are left out."""
     damage: str | None = None
@@ -113,8 +113,8 @@ class Events:
         self._state = State()
         self._generations: dict[int, int] = {}
         self._run = _Run()
-        self._torn = False  # packets of the block at work are lost
-        self._cut = 0  # packets at the end of which a part is missing
+        self._torn = False  # packets of the current block are lost
+        self._cut = 0  # packets with a missing part at the end
         self._launches: dict[tuple[bytes, Scope], Arguments] = {}
         self._waits = Waits()
 
@@ -174,7 +174,7 @@ class Events:
     def _scopes(
         self, packets: Columns, places: NDArray[np.int64], sequence: NDArray[np.int64], cleared: NDArray[np.bool_]
     ) -> list[Scope]:
-        """By packet the scope of its numbers; takes up what packets say for others on the way."""
+        """The scope of each packet's numbers; records packets' descriptions for others on the way."""
         telling = np.isin(packets.number, (CLOCKS, INTERNED, DEFAULTS, TRACK)) & (packets.wire == BYTES)
         tells = set(packets.message[telling].tolist())
         scopes = []
@@ -259,7 +259,7 @@ class Events:
         yield event[:-1] + f',"ts":{_microseconds(begin)},"dur":{_microseconds(duration_ns)}}}'.encode()
 
     def _counters(self, spans: NDArray[np.int64], times: NDArray[np.int64], scopes: list[Scope]) -> Iterator[bytes]:
-        """Values of counters as PyTorch's JSON has them, each with the beginning of what it is of as its time."""
+        """Values of counters as in PyTorch's JSON, each with the beginning of its span as its time."""
         found = self._columns(spans, "events")
         described = found.numbers(_DESCRIBED_BY).tolist()
         rows = found.of(_SAMPLE, BYTES)

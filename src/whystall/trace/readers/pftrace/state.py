@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from whystall.trace.readers.protobuf import BYTES, VARINT, Field, WireError, fields, signed, text
 
 CLOCKS, INTERNED, DEFAULTS, TRACK = 6, 12, 59, 60
-"""The fields of a packet that say something for others."""
+"""The fields of a packet that describe others."""
 
 CATEGORY, NAME, ARGUMENT, SPECIFICATION, TEXT, KERNEL, LAUNCH_ARGUMENT = 1, 2, 3, 24, 29, 1000, 1001
 """The tables of names that events refer to, by their fields of ``InternedData``."""
@@ -72,11 +72,11 @@ class State:
     """Sequences of packets whose times are on a clock of their own."""
 
     def name(self, table: int, scope: Scope, number: int) -> str | None:
-        """The name that a number stands for, if the file says so."""
+        """The name that a number stands for, if the file has it."""
         return self.names.get((table, scope, number))
 
     def take(self, data: bytes, packet: Field, scope: Scope) -> None:
-        """Takes up what a packet says for others. Raises `WireError` where it cannot be read."""
+        """Records a packet's descriptions for others. Raises `WireError` where it cannot be read."""
         for one in fields(data, packet.value, packet.end):
             if one.wire != BYTES:
                 continue
@@ -115,9 +115,9 @@ class State:
             raise WireError("it has more names than are read")
 
     def _describe(self, data: bytes, entry: Field, scope: Scope) -> None:
-        """Takes up what an ``InternedGpuCounterDescriptor`` says: its number, a device, and the counters in a message.
+        """Records an ``InternedGpuCounterDescriptor``: its number, a device, and the counters in a message.
 
-        The three are of different kinds but for the two numbers, of which the first is its own.
+        The three are of different kinds but for the two numbers, the first of which is its own.
         """
         number, device = 0, -1
         names: dict[int, str] = {}

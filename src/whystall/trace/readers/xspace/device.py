@@ -40,7 +40,7 @@ _RANGES: Final = {"ts_ns": pl.Int64, "duration_ns": pl.Int64, "name": pl.String}
 
 
 def number_of(plane: Plane) -> int | None:
-    """The number of the device that a plane is of; ``None`` where it is of none that is read."""
+    """The device number of a plane; ``None`` if its device is not read."""
     found = _DEVICE.match(plane.name)
     return int(found[2]) if found is not None else None
 
@@ -124,7 +124,7 @@ def _completed(rows: pl.DataFrame, number: int) -> pl.DataFrame:
 
 
 def _without_holders(operations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Operations that hold no other, and those that do (loops, branches): their time is that of what they hold."""
+    """Operations without nested ones, and those with (loops, branches), whose time is that of the nested ones."""
     in_order = operations.sort("ts_ns", "duration_ns", descending=[False, True], maintain_order=True)
     end = pl.col("ts_ns") + pl.col("duration_ns")
     holds = (pl.col("ts_ns").shift(-1) < end) & (end.shift(-1) <= end)

@@ -66,7 +66,7 @@ class Plane:
 
 @dataclass(slots=True)
 class Space:
-    """Everything in a file, and what is wrong with it."""
+    """All content of a file, and its problems."""
 
     planes: list[Plane] = field(default_factory=list)
     events: int = 0
@@ -289,7 +289,7 @@ class _Decoder:
 def _nanoseconds(
     began_ns: NDArray[np.int64], offset_ps: NDArray[np.int64], duration_ps: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Begin and length of events, both ends rounded to the nearest nanosecond: what touches does not overlap then."""
+    """Begin and length of events, both ends rounded to the nearest nanosecond: touching events do not overlap then."""
     sound = np.ones(len(offset_ps), np.bool_)
     for part in (began_ns, offset_ps, duration_ps):
         sound &= (part > -_LATEST) & (part < _LATEST)
