@@ -261,3 +261,37 @@ def test_marks_that_tell_of_too_few_steps_are_none() -> None:
 def test_the_profilers_own_marks_come_before_an_engines() -> None:
     built = served(*[vllm(0, 4)] * 4).step(1, at=900, lasts=5000)
     assert [name for name, _, _ in steps_of(built)[0]] == ["ProfilerStep#1"]
+
+
+def modules(*names: str, lasts: int = 900, apart: int = 1_000, inner: bool = True) -> TraceBuilder:
+    """Calls of modules one after the other, each with a module inside and an operator."""
+    built = trace()
+    whole = apart * len(names)
+    built.python("serve.py(9): main", at=0, lasts=whole + 10)
+    for place, name in enumerate(names):
+        at = 10 + place * apart
+        built.python(f"nn.Module: {name}", at=at, lasts=lasts)
+        if inner:
+            built.python("nn.Module: Linear_0", at=at + 10, lasts=lasts - 20)
+        built.operator("aten::mm", at=at + 20, lasts=lasts - 40)
+    return built
+
+
+def test_calls_of_a_model_that_repeat_are_steps() -> None:
+    found, source = steps_of(modules("UNet_0", "UNet_0", "UNet_0", "UNet_0"))
+    assert [name for name, _, _ in found] == [f"UNet_0 ({number})" for number in (1, 2, 3, 4)]
+    assert [lasts for _, _, lasts in found] == [1_000, 1_000, 1_000, 900]
+    assert source == "repeated calls of a module (no ProfilerStep annotations, no optimizer steps)"
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param(modules("UNet_0", "UNet_0"), id="twice"),
+        pytest.param(modules("Block_0", "Block_1", "Block_2", "Block_0", "Block_1", "Block_2"), id="layers"),
+        pytest.param(modules("UNet_0", "UNet_0", "UNet_0", "UNet_0", lasts=300), id="a third of the loop"),
+        pytest.param(modules("UNet_0", "UNet_0", "UNet_0").operator("aten::mm", at=3_100, lasts=9_000), id="elsewhere"),
+    ],
+)
+def test_other_calls_of_modules_are_no_steps(built: TraceBuilder) -> None:
+    assert steps_of(built) == ([], None)

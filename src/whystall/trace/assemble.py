@@ -54,7 +54,7 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
     link_device(tables)
     marked = raw.steps
     if marked is None:
-        steps, steps_from = find_steps(tables["annotations"], _work(tables))
+        steps, steps_from = find_steps(tables["annotations"], _work(tables), tables["python_functions"])
     else:
         steps, steps_from = marked.table, marked.marked_by
     if raw.metadata.whole_steps is not None and raw.metadata.whole_steps > 0:

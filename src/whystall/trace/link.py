@@ -16,7 +16,8 @@ from whystall.trace.lookup import first_row_after, first_row_of, last_row_before
 HOST_TABLES: Final = ("operators", "annotations", "python_functions", "runtime_calls")
 # For events with the same start and end: the lower rank is outside.
 _RANKS: Final = {"python_functions": 0, "annotations": 1, "operators": 2, "runtime_calls": 3}
-_MODULE_PREFIX: Final = "nn.Module: "
+MODULE_PREFIX: Final = "nn.Module: "
+"""How torch's profiler begins the name of a module's call."""
 _AUTOGRAD_FLOWS: Final = ("fwdbwd", "forward_backward")
 _NO_ROW: Final = -1
 
@@ -88,7 +89,7 @@ def link_host(tables: dict[str, pl.DataFrame], nesting: HostNesting) -> None:
 
 def is_module(names: pl.Series) -> NDArray[np.bool_]:
     """Which Python calls are calls of an ``nn.Module``."""
-    return matching(names, lambda text: text.startswith(_MODULE_PREFIX))
+    return matching(names, lambda text: text.startswith(MODULE_PREFIX))
 
 
 def link_series(name: str, rows: NDArray[Any]) -> pl.Series:

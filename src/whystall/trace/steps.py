@@ -1,9 +1,10 @@
-"""Steps of a trace: from the profiler's own marks or, failing that, from repeating annotations.
+"""Steps of a trace: from the profiler's own marks or, failing that, from repeating annotations and calls.
 
 Sources in order: ``ProfilerStep#N`` annotations; an inference engine's marks; the ends of optimizer steps; annotations
-of one name (digits aside) that repeat. A repeated annotation counts only if it behaves like a step: it does not nest in
-its own kind, its durations are alike, it covers most of its stretch of the thread, and most of the recorded work is
-launched in that stretch. The layers of a network and the parts of one call repeat as well, but not like that.
+of one name (digits aside) that repeat; calls of one outermost module that repeat. A repeated annotation or call counts
+only if it behaves like a step: it does not nest in its own kind, its durations are alike, it covers most of its stretch
+of the thread, and most of the recorded work is launched in that stretch. The layers of a network and the parts of one
+call repeat as well, but not like that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.trace.columns import codes, distinct, matching
+from whystall.trace.link import MODULE_PREFIX, is_module
 from whystall.vocabulary.engine_steps import engine_step
 
 _PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
@@ -61,10 +63,13 @@ class Work:
         return int(self.duration_ns[inside].sum()) / whole if whole else 1.0
 
 
-def find_steps(annotations: pl.DataFrame, work: Work | None = None) -> tuple[pl.DataFrame, str | None]:
+def find_steps(
+    annotations: pl.DataFrame, work: Work | None = None, functions: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, str | None]:
     """The steps in order of time and a sentence on their source, or none and ``None``.
 
-    ``work`` is the recorded work of the device, or of operators where there is none.
+    ``work`` is the recorded work of the device, or of operators where there is none; ``functions`` are the calls of
+    Python, linked.
     """
     marks = _matching(annotations, _PROFILER_STEP)
     if not marks.is_empty():
@@ -81,6 +86,9 @@ def find_steps(annotations: pl.DataFrame, work: Work | None = None) -> tuple[pl.
     steps = _repeated(annotations.filter(~of_engines), work)
     if not steps.is_empty():
         return steps, "a repeated annotation (no ProfilerStep annotations, no optimizer steps)"
+    steps = _of_a_module(functions, work) if functions is not None else steps
+    if not steps.is_empty():
+        return steps, "repeated calls of a module (no ProfilerStep annotations, no optimizer steps)"
     return pl.DataFrame(schema=STEP_SCHEMA), None
 
 
@@ -159,15 +167,30 @@ def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _repeated(annotations: pl.DataFrame, work: Work | None) -> pl.DataFrame:
+def _of_a_module(functions: pl.DataFrame, work: Work | None) -> pl.DataFrame:
+    """The calls of one outermost module, where they behave like steps: a model that a loop calls again and again."""
+    modules = is_module(functions["name"])
+    if not modules.any():
+        return pl.DataFrame(schema=STEP_SCHEMA)
+    within = np.append(~functions["module"].is_null().to_numpy(), np.False_)
+    outer = modules & ~within[functions["parent"].fill_null(-1).to_numpy()]
+    steps = _repeated(functions.filter(pl.Series(outer)), work, digits=False)
+    return steps.with_columns(pl.col("name").str.strip_prefix(MODULE_PREFIX))
+
+
+def _repeated(annotations: pl.DataFrame, work: Work | None, *, digits: bool = True) -> pl.DataFrame:
     """The repeating annotation that covers the largest part of its thread, if that is most of it.
 
-    A step lasts until the next one begins: a loop's time between its annotations belongs to its steps.
+    A step lasts until the next one begins: a loop's time between its annotations belongs to its steps. Names that
+    differ in ``digits`` alone are one: torch numbers the modules themselves, so that theirs are not.
     """
     best = pl.DataFrame(schema=STEP_SCHEMA)
     best_cover = _LEAST_COVER
     patterns: dict[str, int] = {}
-    pattern_of = [patterns.setdefault(_DIGITS.sub("#", text), len(patterns)) for text in distinct(annotations["name"])]
+    pattern_of = [
+        patterns.setdefault(_DIGITS.sub("#", text) if digits else text, len(patterns))
+        for text in distinct(annotations["name"])
+    ]
     pattern = pl.Series("pattern", np.array([*pattern_of, -1], np.int64)[codes(annotations["name"])])
     repeated = annotations.with_columns(pattern).filter(pl.len().over("pattern", "thread") >= _LEAST_REPEATS)
     for group in repeated.partition_by("pattern", "thread", maintain_order=True):

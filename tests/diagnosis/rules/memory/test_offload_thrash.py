@@ -10,6 +10,9 @@ import pytest
 from tests.diagnosis.cases import found_in, told_of
 from tests.diagnosis.jobs import Job, is_worth
 
+from whystall.diagnosis.rules.host import pageable_copy
+from whystall.diagnosis.rules.memory import offload_thrash
+
 MB: Final = 1_000_000
 NS_PER_MB: Final = 40_000
 """25 GB/s, as over PCIe 4."""
@@ -80,3 +83,54 @@ def test_batches_and_checkpoints_are_none(job: Job) -> None:
 def test_copies_behind_compute_are_told_and_gain_nothing() -> None:
     told = told_of(training(100, 100, stream=20).built)
     assert told["memory.offload-thrash"].severity == "info"
+
+
+def hooked(copies: int, *, frames: bool = True, copied: bool = True, forward: bool = False) -> Job:
+    """Ten steps; hooks around each layer think, copy its weights from pageable memory, and wait for that."""
+    job = Job()
+    for _ in job.steps(10):
+        for _ in range(copies):
+            job.python(100)
+            begin = job.at
+            if copied:
+                job.python(300_000)
+                with job.inside("aten::to"), job.inside("aten::_to_copy"):
+                    job.operator("aten::empty_strided")
+                    with job.inside("aten::copy_"):
+                        runs = max(job.at + 6_000, job.busy_until.get(7, 0) + 1_000)
+                        lasts = runs + 400_000 - job.at
+                        job.built.launch(
+                            "Memcpy HtoD (Pageable -> Device)", at=job.at, call="cudaMemcpyAsync", call_lasts=lasts,
+                            runs_at=runs, lasts=400_000, stream=7, category="gpu_memcpy", bytes=4 * MB,
+                        )  # fmt: skip
+                        job.busy_until[7], job.at = runs + 400_000, job.at + lasts
+                if frames:
+                    name = "model.py(9): forward" if forward else "accelerate/hooks.py(328): pre_forward"
+                    job.built.python(name, at=begin, lasts=job.at - begin - 20)
+                    job.built.python("accelerate/hooks.py(165): new_forward", at=begin - 20, lasts=job.at - begin + 20)
+            job.operator("aten::mm", "gemm", 200_000)
+        job.wait()
+    return job
+
+
+def test_weights_that_hooks_fetch_are_worth_the_hooks_as_well() -> None:
+    finding = found_in(hooked(30).built)["memory.offload-thrash"]
+    is_worth(finding, hooked(30).step_ns / hooked(30, copied=False).step_ns, within=0.1)
+    assert {one.what for one in finding.evidence}.isdisjoint({"to the host"})
+    assert finding.remedy is not None
+    assert finding.remedy.text == offload_thrash.CAUSE.remedies["fetched"].text
+    assert finding.remedy.patch is None  # no pipeline of diffusers runs here
+
+
+def test_python_of_the_models_own_forward_stays() -> None:
+    """A hook wraps it, and removing copies does not shorten it."""
+    with_hooks, own = (found_in(hooked(30, forward=each).built)["memory.offload-thrash"] for each in (False, True))
+    assert with_hooks.gain is not None
+    assert own.gain is not None
+    assert own.gain.expected < 0.97 * with_hooks.gain.expected
+
+
+def test_pageable_weights_are_no_batches() -> None:
+    finding = told_of(hooked(30).built)["host.pageable-copy"]
+    assert finding.remedy is not None
+    assert finding.remedy.text == pageable_copy.CAUSE.remedies["weights"].text

@@ -12,6 +12,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.copies import call_nodes, waits_of_copies
+from whystall.diagnosis.detectors.offloading import fetched_weights, written_for
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -24,6 +25,8 @@ _PINNED_BYTES_PER_S: Final = (
     (8, CAUSE.threshold("pcie4_bytes_per_s")),
     (0, CAUSE.threshold("pcie3_bytes_per_s")),
 )
+_MANY_COPIES: Final = CAUSE.threshold("many_copies")
+_LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _PINNED_CALL_NS: Final = int(CAUSE.threshold("pinned_call_ns"))
 
 
@@ -60,10 +63,18 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
         method="replay: copies at the speed of pinned memory, without blocking the host",
         code=code_of(case, nodes),
         ranks=(rank.rank,),
+        remedy=written_for(rank, CAUSE.remedies["weights"]) if _are_weights(rank, copies) else None,
         uncertainty=0.25,
         rivals=("host.sync", "input.synchronous-loader"),
         if_hidden="copies come from pageable memory, but nothing waits for them: leave it",
     )
+
+
+def _are_weights(rank: RankCase, copies: Mask) -> bool:
+    """Whether most of the bytes are weights that are fetched again and again: no loader makes them."""
+    size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()
+    weights = fetched_weights(rank, many=_MANY_COPIES, least_bytes=_LEAST_BYTES)
+    return bool(2 * size[copies & weights].sum() > size[copies].sum())
 
 
 def pinned_bytes_per_s(rank: RankCase) -> float:
