@@ -98,7 +98,9 @@ def test_many_lines_of_one_function_are_told_as_the_function() -> None:
     assert found == Code((CodeLocation(file="train.py", line=None, symbol="augment", share=1.0),), 1.0)
 
 
-def test_backward_is_told_at_the_line_of_its_forward() -> None:
+@pytest.mark.parametrize("inner", [False, True])
+def test_backward_is_told_at_the_line_of_its_forward(*, inner: bool) -> None:
+    """Also what autograd's operators call: only these name their forward."""
     built = trace()
     for step in range(4):
         begin = step * STEP
@@ -110,6 +112,8 @@ def test_backward_is_told_at_the_line_of_its_forward() -> None:
         built.operator(
             "autograd::engine::evaluate_function: MmBackward0", at=begin + 30_000, lasts=9_000, thread=9, **more
         )
+        if inner:
+            built.operator("aten::mm", at=begin + 31_000, lasts=7_000, thread=9)
         built.launch("gemm", at=begin + 32_000, runs_at=begin + 35_000, lasts=90_000, thread=9)
     assert places(built).lines[0].line == 10
     assert places(built).explains == pytest.approx(1)

@@ -164,7 +164,7 @@ def _add(
 ) -> None:
     """Adds the time of events to the names of the frames that they were called from; to "" where there is none."""
     frame, operator = _callers(rank, events, on_device=on_device)
-    forward = _at(rows_of(rank.trace.operators["forward"]), operator)
+    forward = _forward_around(rank, operator)
     if rank.has_frames:
         of_operator = rows_of(rank.trace.operators["frame"])
         known = (frame, _at(of_operator, operator), _at(of_operator, forward))
@@ -174,6 +174,21 @@ def _add(
     for one in np.unique(place).tolist():
         if one != _PROFILED:
             sums[names[one] if one >= 0 else ""] += int(weight[place == one].sum())
+
+
+def _forward_around(rank: RankCase, operator: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Per operator the forward of it, or of the nearest one around it that has one; -1 where none has.
+
+    Only autograd's own operators name their forward: what these call is of the same line.
+    """
+    forward, parent = (rows_of(rank.trace.operators[name]).astype(np.int64) for name in ("forward", "parent"))
+    found, at = np.full(len(operator), _NOWHERE), operator.copy()
+    for _ in range(_DEEPEST_STACK):
+        if not (at >= 0).any():
+            break
+        found = np.where(found == _NOWHERE, _at(forward, at), found)
+        at = np.where(found == _NOWHERE, _at(parent, at), _NOWHERE)
+    return found
 
 
 def _callers(
