@@ -93,6 +93,16 @@ def test_without_stacks_nothing_is_said() -> None:
     assert places(recorded([([], 50_000)])) == Code((), None)
 
 
+def test_functions_of_one_name_are_told_at_the_line_that_stands_out() -> None:
+    """Each class of a model has a forward: none explains half, and one takes more than the others."""
+    lines = {("model.py", line, "forward"): share for line, share in ((10, 24.0), (20, 15.0), (30, 6.0), (40, 6.0))}
+    elsewhere = {("train.py", line, "step"): 1.0 for line in range(10)}
+    found = heaviest({**lines, **elsewhere, None: 39.0})
+    assert found.lines[0] == CodeLocation(file="model.py", line=10, symbol="forward", share=0.24)
+    assert found.lines[1] == CodeLocation(file="train.py", line=None, symbol="step", share=0.1)
+    assert found.explains == pytest.approx(0.61)
+
+
 def test_many_lines_of_one_function_are_told_as_the_function() -> None:
     found = heaviest({("train.py", line, "augment"): 1.0 for line in range(20)})
     assert found == Code((CodeLocation(file="train.py", line=None, symbol="augment", share=1.0),), 1.0)
