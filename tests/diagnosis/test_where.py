@@ -93,12 +93,24 @@ def test_without_stacks_nothing_is_said() -> None:
     assert places(recorded([([], 50_000)])) == Code((), None)
 
 
+def test_functions_of_one_name_are_told_at_the_line_that_stands_out() -> None:
+    """Each class of a model has a forward: none explains half, and one takes more than the others."""
+    lines = {("model.py", line, "forward"): share for line, share in ((10, 24.0), (20, 15.0), (30, 6.0), (40, 6.0))}
+    elsewhere = {("train.py", line, "step"): 1.0 for line in range(10)}
+    found = heaviest({**lines, **elsewhere, None: 39.0})
+    assert found.lines[0] == CodeLocation(file="model.py", line=10, symbol="forward", share=0.24)
+    assert found.lines[1] == CodeLocation(file="train.py", line=None, symbol="step", share=0.1)
+    assert found.explains == pytest.approx(0.61)
+
+
 def test_many_lines_of_one_function_are_told_as_the_function() -> None:
     found = heaviest({("train.py", line, "augment"): 1.0 for line in range(20)})
     assert found == Code((CodeLocation(file="train.py", line=None, symbol="augment", share=1.0),), 1.0)
 
 
-def test_backward_is_told_at_the_line_of_its_forward() -> None:
+@pytest.mark.parametrize("inner", [False, True])
+def test_backward_is_told_at_the_line_of_its_forward(*, inner: bool) -> None:
+    """Also what autograd's operators call: only these name their forward."""
     built = trace()
     for step in range(4):
         begin = step * STEP
@@ -110,6 +122,8 @@ def test_backward_is_told_at_the_line_of_its_forward() -> None:
         built.operator(
             "autograd::engine::evaluate_function: MmBackward0", at=begin + 30_000, lasts=9_000, thread=9, **more
         )
+        if inner:
+            built.operator("aten::mm", at=begin + 31_000, lasts=7_000, thread=9)
         built.launch("gemm", at=begin + 32_000, runs_at=begin + 35_000, lasts=90_000, thread=9)
     assert places(built).lines[0].line == 10
     assert places(built).explains == pytest.approx(1)

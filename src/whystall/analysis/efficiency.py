@@ -16,21 +16,24 @@ from numpy.typing import NDArray
 from whystall._native import subtree_sums
 from whystall.analysis.kernel_classes import Classified
 from whystall.analysis.operators import OperatorTree
-from whystall.analysis.results import (
-    Device,
-    Operator,
-)
+from whystall.analysis.results import Device, Operator, Step
 from whystall.analysis.roofline import roofline
+from whystall.analysis.steadiness import steady
 from whystall.analysis.uncovered import uncovered_work
 from whystall.analysis.work import EventWork, OperatorWork, WorkSums, precision_of, sums_by_group, uses_tf32
 from whystall.analysis.work_results import DeviceEfficiency, WorkByDtype
 from whystall.hardware.accelerators import Accelerator
 from whystall.hardware.calibration import Calibration, calibrated
 from whystall.hardware.recognition import Traits, recognise
+from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
 # Work of a dtype without a known peak may be left out of the rating only while it is this small.
 _NEGLIGIBLE: Final = 0.01
+# Where all steps are on average this many times as long as the steady ones, MFU is of the steady ones alone: a step
+# that compiles is no step of the job's work. As for slow steps (`whystall.analysis.steadiness`).
+_FAR_LONGER: Final = 1.25
+_FEWEST_RATED: Final = 3
 
 
 def with_work(
@@ -113,21 +116,26 @@ def device_efficiency(
     # Operators that launched nothing, such as those of a graph that is captured, did no work on the device.
     ran = np.zeros(len(work.dense), np.bool_)
     ran[owner.owner[mine & (owner.owner >= 0)]] = True
-    by_dtype = [
-        _by_dtype(dtype, ran & (work.dtype_of == number), work, tf32=tf32, peak=peak)
-        for number, dtype in enumerate(work.dtypes)
-        if work.dense[ran & (work.dtype_of == number)].any()
-    ]
+    by_dtype = _all_by_dtype(ran, work, tf32=tf32, peak=peak)
     total = sum(row.flops for row in by_dtype)
     unrated = sum(row.flops for row in by_dtype if row.peak_flops_per_s is None)
     rated = bool(total) and unrated <= _NEGLIGIBLE * total and device.window_ns > 0
+    usual = _usual_steps(device)
+    rows, window_ns = by_dtype, device.window_ns
+    if usual:
+        names = {step.name for step in usual}
+        numbers = trace.steps["name"].cast(str).is_in(names).to_numpy().nonzero()[0]
+        in_usual = np.zeros(len(work.dense), np.bool_)
+        in_usual[owner.owner[mine & (owner.owner >= 0) & np.isin(rows_of(events["step"]), numbers)]] = True
+        rows = _all_by_dtype(in_usual, work, tf32=tf32, peak=peak)
+        window_ns = sum(step.window_ns for step in usual)
     several = len({int(number) for number in events["device"].unique().to_list()}) > 1
     return DeviceEfficiency(
         rank=device.rank,
         device=device.device,
         by_dtype=by_dtype,
-        mfu=_utilisation(by_dtype, "flops_causal", device.window_ns) if rated and not several else None,
-        hfu=_utilisation(by_dtype, "executed_flops", device.window_ns) if rated and not several else None,
+        mfu=_utilisation(rows, "flops_causal", window_ns) if rated and not several else None,
+        hfu=_utilisation(rows, "executed_flops", window_ns) if rated and not several else None,
         tensor_core_share=tensor_core_share(classified, duration, mine),
         covered_share=int(duration[mine & (owner.owner >= 0)].sum()) / max(int(duration[mine].sum()), 1),
         peak=None if peak is None else peak.name,
@@ -136,8 +144,29 @@ def device_efficiency(
         tensor_core_flops_share=_tensor_core_flops_share(classified, work, owner, mine),
         uncovered=uncovered_work(trace, device, tree, owner, classified),
         unknown_because=_why_unknown(total, rated=rated, several=several, named=device.name, peak=peak),
+        rated_steps=len(usual) or None,
         roofline=None if several else roofline(device, tree, work, peak, tf32=tf32),
     )
+
+
+def _usual_steps(device: Device) -> Sequence[Step]:
+    """The steady steps of a device whose other steps make the mean far longer; none where they do not."""
+    chosen = steady(device.steps)
+    if len(chosen) < _FEWEST_RATED or len(chosen) == len(device.steps):
+        return ()
+    usual = sum(step.window_ns for step in chosen) / len(chosen)
+    whole = sum(step.window_ns for step in device.steps) / len(device.steps)
+    return chosen if whole > _FAR_LONGER * usual else ()
+
+
+def _all_by_dtype(
+    ran: NDArray[np.bool_], work: OperatorWork, *, tf32: bool, peak: Accelerator | None
+) -> list[WorkByDtype]:
+    return [
+        _by_dtype(dtype, ran & (work.dtype_of == number), work, tf32=tf32, peak=peak)
+        for number, dtype in enumerate(work.dtypes)
+        if work.dense[ran & (work.dtype_of == number)].any()
+    ]
 
 
 def _by_dtype(

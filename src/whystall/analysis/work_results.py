@@ -211,7 +211,8 @@ class UncoveredWork(Result):
 class DeviceEfficiency(Result):
     """How much of its peak one device used over its window.
 
-    ``mfu`` is useful work (causal attention halved) at each dtype's dense peak over the window, ``hfu`` executed work.
+    ``mfu`` is useful work (causal attention halved) at each dtype's dense peak over the window, ``hfu`` executed work;
+    of the steady steps alone (``rated_steps`` of them) where others are far longer, such as one that compiles.
     ``covered_share`` is the share of device time whose operator has a cost. ``measured`` states which peaks come from
     ``whystall probe`` instead of a data sheet, and when. ``uncovered`` lists the operators of the rest of the time,
     communication left out. ``tensor_core_share`` is by the time of kernels that could use tensor cores,
@@ -232,6 +233,7 @@ class DeviceEfficiency(Result):
     measured: str | None = None
     tensor_core_flops_share: float | None = None
     uncovered: list[UncoveredWork] = msgspec.field(default_factory=list)
+    rated_steps: int | None = None
 
 
 class Throughput(Result):

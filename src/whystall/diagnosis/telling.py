@@ -362,13 +362,18 @@ def _causes(weighed: Sequence[Weighed]) -> set[str]:
 
 def _rejected(one: Weighed, quiet: Sequence[Weighed], per: Per) -> list[Rejected]:
     """The rivals that do not fire, each once, with its largest value."""
-    rivals = [other for other in quiet if other.candidate.cause in one.candidate.rivals]
+    rivals = [other for other in quiet if _is_rival(one, other)]
     most = {other.candidate.cause: other for other in sorted(rivals, key=lambda other: other.expected)}
     return [
         Rejected(id=other.candidate.cause, because=_why_quiet(other, per))
         for other in rivals
         if most[other.candidate.cause] is other
     ]
+
+
+def _is_rival(one: Weighed, other: Weighed) -> bool:
+    """Whether a finding names another as weighed against it; two ways to know one cause are no rivals."""
+    return other.candidate.cause in one.candidate.rivals and other.candidate.cause != one.candidate.cause
 
 
 def _why_quiet(one: Weighed, per: Per) -> str:
@@ -389,5 +394,5 @@ def _beside(one: Weighed, firing: Sequence[Weighed]) -> list[Rejected]:
             f"not {percent(one.expected)}",
         )
         for other in firing
-        if other is not one and other.candidate.cause in one.candidate.rivals and other.expected < one.expected
+        if other is not one and _is_rival(one, other) and other.expected < one.expected
     ]

@@ -28,6 +28,8 @@ from whystall.vocabulary.frames import frame_of, is_profiler, owner
 _MOST_PLACES: Final = 3
 _LEAST_EXPLAINED: Final = 0.5
 """Lines that explain less of a cause would send the reader to the wrong place: then it is not known."""
+# Minimum share of its function's time for a line to be named in place of the function.
+_STANDS_OUT: Final = 1 / 3
 _DEEPEST_STACK: Final = 200
 _FEWEST_LOOKS: Final = 5
 _NOWHERE: Final = -1
@@ -140,10 +142,18 @@ def heaviest(places: Mapping[Place | None, float]) -> Code:
         chosen = sorted(table, key=lambda place: (-table[place], str(place)))[:_MOST_PLACES]
         explained = sum(table[place] for place in chosen) / total
         if explained >= _LEAST_EXPLAINED:
-            shares = ((place, round(float(table[place] / total), 3)) for place in chosen)
+            named = [place if place in lines else _mostly_at(place, functions[place], lines) for place in chosen]
+            shares = ((place, round(float(lines.get(place, table.get(place, 0.0)) / total), 3)) for place in named)
             found = (CodeLocation(file=f, line=n, symbol=s, share=share) for (f, n, s), share in shares)
             return Code(tuple(found), round(float(explained), 3))
     return Code((), round(float(explained), 3))
+
+
+def _mostly_at(function: Place, whole: float, lines: Mapping[Place, float]) -> Place:
+    """The line of a function where one of its lines stands out, else the function: several may bear its name."""
+    own = [place for place in lines if (place[0], None, place[2]) == function]
+    best = max(own, key=lambda place: (lines[place], str(place)))
+    return best if lines[best] >= _STANDS_OUT * whole else function
 
 
 def _places(sums: Mapping[str, int]) -> dict[Place | None, float]:
@@ -164,7 +174,7 @@ def _add(
 ) -> None:
     """Adds the time of events to the names of the frames that they were called from; to "" where there is none."""
     frame, operator = _callers(rank, events, on_device=on_device)
-    forward = _at(rows_of(rank.trace.operators["forward"]), operator)
+    forward = _forward_around(rank, operator)
     if rank.has_frames:
         of_operator = rows_of(rank.trace.operators["frame"])
         known = (frame, _at(of_operator, operator), _at(of_operator, forward))
@@ -174,6 +184,21 @@ def _add(
     for one in np.unique(place).tolist():
         if one != _PROFILED:
             sums[names[one] if one >= 0 else ""] += int(weight[place == one].sum())
+
+
+def _forward_around(rank: RankCase, operator: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Per operator the forward of it, or of the nearest one around it that has one; -1 where none has.
+
+    Only autograd's own operators name their forward: what these call is of the same line.
+    """
+    forward, parent = (rows_of(rank.trace.operators[name]).astype(np.int64) for name in ("forward", "parent"))
+    found, at = np.full(len(operator), _NOWHERE), operator.copy()
+    for _ in range(_DEEPEST_STACK):
+        if not (at >= 0).any():
+            break
+        found = np.where(found == _NOWHERE, _at(forward, at), found)
+        at = np.where(found == _NOWHERE, _at(parent, at), _NOWHERE)
+    return found
 
 
 def _callers(

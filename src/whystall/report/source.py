@@ -81,7 +81,7 @@ def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bo
     # How to record more is known of PyTorch's profiler alone.
     ours = all(one.may_be_pytorch for one in read)
     missing = [
-        entry.wanted if ours else entry.name
+        f"{entry.wanted if ours else entry.name}{_of_ranks(read, key)}"
         for key, entry in SIGNALS.items()
         if entry.how
         and not signals.get(key, True)
@@ -121,6 +121,14 @@ def source_of(read: Sequence[Recording], problems: Sequence[str], *, watched: bo
 def world_size(read: Sequence[Recording]) -> int | None:
     """Number of ranks of the job, as far as a recording shows it."""
     return max((size for one in read if (size := one.world_size) is not None), default=None)
+
+
+def _of_ranks(read: Sequence[Recording], signal: str) -> str:
+    """The ranks without a signal, where others have it."""
+    without = [one.rank for one in read if not one.signals[signal]]
+    if len(without) == len(read):
+        return ""
+    return f" on {'rank' if len(without) == 1 else 'ranks'} {spans(without)}"
 
 
 def _told(sentences: Sequence[tuple[Recording, str]], recordings: int) -> list[str]:

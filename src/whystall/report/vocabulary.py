@@ -43,7 +43,7 @@ PARTS: tuple[Part, ...] = (
          "Nothing runs: the host blocked on the device.",
          "The training thread blocks in a synchronisation."),
     Part("idle_python", "Idle: Python", "#c2255c", "#ffffff", "p", "dots",
-         "Nothing runs: the launching thread is in Python code.",
+         "Nothing runs: the launching thread is between operators.",
          "The training thread is in Python, outside operators."),
     Part("idle_dispatch", "Idle: dispatch", "#f08c3a", "#1b1b1b", "d", "vertical",
          "Nothing runs: operators prepare the next launch.",

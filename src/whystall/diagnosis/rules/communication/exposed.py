@@ -88,6 +88,7 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
     times = _times(case)
     steps, loud = loud_steps(case)
     alone = _lacks_ranks(case, nodes)
+    on = f" on the mean of {len(case.ranks)} ranks" if len(case.ranks) > 1 else ""
     whole = "step's" if case.per == "step" else "recording's"
     return Replayed(
         cause=CAUSE.id,
@@ -116,7 +117,7 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
             "host.launch-bound",
         ),
         # Collectives that run beside each other may take longer together than the step.
-        if_hidden=f"communication takes {min(times.total_ns / max(case.step_ns, 1), 1.0):.0%} of the {whole} time, "
+        if_hidden=f"communication takes {min(times.total_ns / max(case.step_ns, 1), 1.0):.0%} of the {whole} time{on}, "
         f"{times.hidden_share:.0%} of it hidden behind compute, and {_what_is_left(case, times, nodes)}",
     )
 

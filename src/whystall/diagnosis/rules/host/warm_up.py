@@ -59,14 +59,14 @@ def at_the_start(case: Case) -> Iterator[Standing]:
         mostly = replayed >= _MOSTLY * case.recorded_ns or (share >= _MOSTLY and len(rank.trace.steps) < 2)
         calls = case.nodes(rank, host=rank.startup)
         prepared = spent - int(case.replayed.duration[nodes & calls].sum())
+        once, prepares = "in calls that happened once, far longer than the others", "compiling, or capturing graphs"
+        parts = [(what, ns) for what, ns in ((once, spent - prepared), (prepares, prepared)) if ns > 0]
+        events = [case.events_of(nodes), *([] for _ in parts[1:])]
         yield Standing(
             cause=CAUSE.id,
             attributed_ns=spent,
             evidence=(
-                evidence.time(
-                    "in calls that happened once, far longer than the others", spent - prepared, case.events_of(nodes)
-                ),
-                evidence.time("compiling, or capturing graphs", prepared),
+                *(evidence.time(what, ns, shown) for (what, ns), shown in zip(parts, events, strict=True)),
                 evidence.share("of the recording", share),
             ),
             detail=_PREPARES if prepared * 2 >= spent else "",

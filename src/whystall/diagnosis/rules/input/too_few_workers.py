@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from whystall.analysis.steadiness import mean_step
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
@@ -23,7 +24,9 @@ from whystall.diagnosis.detectors.loader import (
     with_workers,
 )
 from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.where import code_of
 
 CAUSE: Final = cause_beside(__name__)
 _WORKERS: Final = 8
@@ -54,6 +57,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         nodes = waiting_nodes(case, rank, begin[usual], end[usual])
         per_step = case.time_of(nodes)
         wait = per_step / max(case.step_ns, 1)
+        idle = _idle_share(rank)
         waits = np.sort((end - begin)[usual])
         prompt = float(np.mean(waits < _PROMPT * waits[-1]))
         seldom = bool(prompt >= _MOSTLY_PROMPT)
@@ -63,11 +67,13 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             evidence=(
                 evidence.time("waiting for the loader's workers", per_step, case.events_of(nodes), per=case.per),
                 evidence.share(f"of the {case.per}", wait),
+                *(() if idle is None else (evidence.share(f"of the {case.per} with the device idle meanwhile", idle),)),
                 *((evidence.share("of the fetches that hardly wait", prompt),) if seldom else ()),
             ),
             removal=case.without(nodes, LEFT_OF_FETCH),
             ceiling=case.without(nodes),
             method="replay: batches ready when they are asked for",
+            code=code_of(case, nodes),
             ranks=(rank.rank,),
             uncertainty=0.1,
             confidence=0.6 if seldom else 0.85,
@@ -77,6 +83,13 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             if_hidden="the training thread waits for its loader, but the device has work queued meanwhile: leave it",
             remedy=_more_workers(case, wait, on_device=rank.on_device, also="" if case.runs else _EITHER),
         )
+
+
+def _idle_share(rank: RankCase) -> float | None:
+    """The share of the steady steps in which the rank's first device idles because the host waits for input."""
+    means = [mean_step(device.steps) for device in rank.analysis.devices if rank.on_device]
+    mean = means[0] if means else None
+    return None if mean is None else mean.ledger.idle_input / max(mean.window_ns, 1)
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
