@@ -295,3 +295,19 @@ def test_calls_of_a_model_that_repeat_are_steps() -> None:
 )
 def test_other_calls_of_modules_are_no_steps(built: TraceBuilder) -> None:
     assert steps_of(built) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("lasts", "count"),
+    [
+        ((900, 100, 104, 98, 101), 5),  # it compiles and allocates; the others are alike
+        ((100, 104, 900, 98, 101), 0),  # one within is no first call
+        ((900, 100, 104), 0),  # two others are too few to tell
+    ],
+)
+def test_a_first_call_may_take_many_times_as_long(lasts: tuple[int, ...], count: int) -> None:
+    built, at = trace(), 1000
+    for length in lasts:
+        built.annotation("forward", at=at, lasts=length).operator("aten::mm", at=at, lasts=length)
+        at += length + 10
+    assert len(steps_of(built)[0]) == count

@@ -32,6 +32,9 @@ _BY_ITSELF: Final = 1 / 3
 _ROOTS: Final = 2
 # The confidence in an experiment's result.
 _TRIED: Final = 0.97
+_UNEXPLAINED: Final = 0.1
+"""A loss of which the usual cost of recording leaves less than this share may be recording alone: its cost differs
+twofold between machines (`USUAL_NS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +146,12 @@ def saved_unrecorded(case: Case, one: Weighed) -> float | None:
 def _as_unrecorded(case: Case, one: Weighed) -> Weighed:
     """A cause that would fire, with nothing certain where recording alone may have made its loss."""
     saved = saved_unrecorded(case, one) if _fires(case, one) else None
-    if saved is None or saved >= LEAST_SHARE:
+    if saved is None or saved >= max(LEAST_SHARE, _UNEXPLAINED * one.expected):
         return one
-    detail = f"nothing is left if recording took the host {USUAL_NS // 1000} us an event, as usual"
+    left = "little" if saved >= LEAST_SHARE else "nothing"
+    detail = f"{left} is left if recording took the host {USUAL_NS // 1000} us an event, as usual"
     candidate = replace(one.candidate, detail=f"{one.candidate.detail}; {detail}" if one.candidate.detail else detail)
-    return replace(one, candidate=candidate, floor=min(one.floor, saved))
+    return replace(one, candidate=candidate, floor=0.0)
 
 
 def _within_bounds(case: Case, weighed: Sequence[Weighed], failures: list[str]) -> list[Weighed]:

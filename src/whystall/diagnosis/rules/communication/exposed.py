@@ -108,6 +108,7 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
         uncertainty=0.35,
         confidence=0.75 if alone else 0.9,
         tier=3,
+        largest_share=_hides_at_most(case, times, nodes),
         missing=("traces of the other ranks",) if alone else (),
         could_be=("communication.straggler",) if alone else (),
         rivals=(
@@ -120,6 +121,13 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
         if_hidden=f"communication takes {min(times.total_ns / max(case.step_ns, 1), 1.0):.0%} of the {whole} time{on}, "
         f"{times.hidden_share:.0%} of it hidden behind compute, and {_what_is_left(case, times, nodes)}",
     )
+
+
+def _hides_at_most(case: Case, times: _Times, nodes: Mask) -> float:
+    """The largest share of a step that overlap saves: what moves data still takes its time, behind compute or not."""
+    waited, moved = waited_and_moved_ns(case, nodes)
+    moves_ns = times.total_ns * moved / max(waited + moved, 1)
+    return max(1 - moves_ns / max(case.step_ns, 1), 0.0)
 
 
 def _of_issuer(case: Case, nodes: Mask) -> Remedy | None:
