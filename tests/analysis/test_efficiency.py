@@ -171,3 +171,23 @@ def test_operators_of_a_graph_that_is_captured_did_no_work() -> None:
     assert sum(row.flops for row in rated.by_dtype) == 2 * 4096**3
     assert rated.mfu is not None
     assert rated.mfu <= 1
+
+
+@pytest.mark.parametrize(("first_ns", "steps"), [(20_000, None), (10_000_000, 5)])
+def test_a_step_that_compiles_is_left_out_of_mfu(first_ns: int, steps: int | None) -> None:
+    """Eight steps at half of the peak; the host compiles before the kernels of the first."""
+    flops = 2 * 1000**3
+    lasts = round(flops / 312e12 * 1e9)
+    shapes: dict[str, Any] = {"Input Dims": [[1000, 1000]] * 2, "Input type": ["c10::BFloat16"] * 2}
+    built = trace(deviceProperties=[{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0}])
+    at = 0
+    for number in range(8):
+        long = first_ns if number == 0 else 2 * lasts
+        built.step(number, at=at, lasts=long)
+        built.operator("aten::mm", at=at + 1, lasts=1_000, **shapes)
+        built.launch("nvjet_tst_bf16", at=at + 10, call_lasts=10, runs_at=at + 1_000, lasts=lasts)
+        at += long
+    found = rating(built)
+    assert found.rated_steps == steps
+    if steps is not None:
+        assert found.mfu == pytest.approx(0.5, abs=0.02)

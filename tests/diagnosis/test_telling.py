@@ -54,11 +54,28 @@ def test_what_is_large_but_hidden_is_told_as_such() -> None:
 
 def test_a_general_cause_that_adds_nothing_to_a_specific_one_is_rejected_with_the_reason() -> None:
     specific = fixed("host.gc", 0.5, rivals=("host.sync",))
-    found = diagnose(case_of(loop()), [specific, fixed("host.sync", 0.5, tier=1)])
+    found = diagnose(case_of(loop()), [specific, fixed("host.sync", 0.2, tier=1)])
     assert [finding.id for finding in found.findings] == ["host.gc"]
     [rejected] = found.findings[0].rejected
     assert rejected.id == "host.sync"
     assert "nothing more once this is removed" in rejected.because
+
+
+def test_one_that_saves_as_much_alone_is_another_repair_of_the_same_loss() -> None:
+    specific = fixed("host.gc", 0.5, rivals=("host.sync",))
+    found = diagnose(case_of(loop()), [specific, fixed("host.sync", 0.5, tier=1)])
+    [finding] = found.findings
+    assert finding.rejected == []
+    [other] = finding.instead
+    assert other.id == "host.sync"
+    assert other.gain.expected == pytest.approx(2, rel=0.02)
+
+
+def test_two_ways_to_know_one_cause_are_no_rivals() -> None:
+    found = diagnose(
+        case_of(loop()), [fixed("host.gc", 0.5, rivals=("host.gc",)), fixed("host.gc", 0.01, detail="another")]
+    )
+    assert all(rejected.id != finding.id for finding in found.findings for rejected in finding.rejected)
 
 
 def test_a_general_cause_below_a_specific_one_says_what_it_ranks_by() -> None:

@@ -11,7 +11,7 @@ from tests.diagnosis.cases import case_of
 from whystall.diagnosis.candidate import Code
 from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.diagnosis.where import code_of, heaviest
+from whystall.diagnosis.where import Place, code_of, heaviest
 from whystall.replay.graph import NodeKind
 from whystall.run_folder.description import WindowPlace
 from whystall.testing import TraceBuilder, trace
@@ -95,8 +95,10 @@ def test_without_stacks_nothing_is_said() -> None:
 
 def test_functions_of_one_name_are_told_at_the_line_that_stands_out() -> None:
     """Each class of a model has a forward: none explains half, and one takes more than the others."""
-    lines = {("model.py", line, "forward"): share for line, share in ((10, 24.0), (20, 15.0), (30, 6.0), (40, 6.0))}
-    elsewhere = {("train.py", line, "step"): 1.0 for line in range(10)}
+    lines: dict[Place | None, float] = {
+        ("model.py", line, "forward"): share for line, share in ((10, 24.0), (20, 15.0), (30, 6.0), (40, 6.0))
+    }
+    elsewhere: dict[Place | None, float] = {("train.py", line, "step"): 1.0 for line in range(10)}
     found = heaviest({**lines, **elsewhere, None: 39.0})
     assert found.lines[0] == CodeLocation(file="model.py", line=10, symbol="forward", share=0.24)
     assert found.lines[1] == CodeLocation(file="train.py", line=None, symbol="step", share=0.1)

@@ -26,3 +26,15 @@ def test_a_watched_job_without_a_device_misses_no_device_events() -> None:
     assert "CUDA" not in missing(watched=True)
     assert "ProfilerActivity.CUDA" in missing(watched=False)  # a trace of its own may have been made without them
     assert "enable_cuda_sync_events" in missing(watched=True, launched=True)  # what a device lacks is told
+
+
+def test_a_signal_that_some_ranks_lack_names_them() -> None:
+    loaded = []
+    for rank in range(3):
+        built = trace().operator("aten::mm", at=0, lasts=1000).step(0, at=0, lasts=1000)
+        loaded.append((built.python("train.py(3): main", at=0, lasts=900) if rank == 1 else built).load())
+    analyses = [analyze_trace(one, rank=rank) for rank, one in enumerate(loaded)]
+    missing = build_report(loaded, analyses, [], VERDICT, Diagnosis()).source.missing_signals
+    [stacks] = [name for name in missing if "stacks" in name and "modules" not in name]
+    assert stacks.endswith(" on ranks 0, 2")
+    assert not any(" on rank" in name for name in missing if "memory events" in name)
