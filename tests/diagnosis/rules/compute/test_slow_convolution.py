@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.diagnosis.cases import found_in, told_of
-from tests.diagnosis.jobs import A100, Job
+from tests.diagnosis.jobs import A100, Job, is_worth, shaped
 
 import whystall
 
@@ -134,3 +134,27 @@ def test_convolutions_that_no_library_took_are_told(inner: str) -> None:
 )
 def test_what_a_library_takes_and_what_is_short_is_not(job: Job) -> None:
     assert "compute.slow-convolution" not in found_in(job.built)
+
+
+UNFOLD_NS = 6_000_000
+
+
+def on_a_device(name: str) -> Job:
+    """Eight steps of a convolution of 10 ms, of which 6 unfold, and of other work."""
+    job = Job(A100)
+    for _ in job.steps(8):
+        with job.inside("aten::convolution", **shaped([1, 64, 32, 32, 32], [64, 64, 3, 3, 3])), job.inside(name):
+            job.launch("void at::native::vol2col_kernel<c10::BFloat16>", UNFOLD_NS)
+            job.launch("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn", 4_000_000)
+        job.operator("aten::mm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn", 5_000_000)
+        job.wait()
+    return job
+
+
+def test_what_unfolds_pictures_on_a_device_is_worth_itself() -> None:
+    job = on_a_device("aten::slow_conv_dilated3d")
+    is_worth(found_in(job.built)["compute.slow-convolution"], job.step_ns / (job.step_ns - 0.75 * UNFOLD_NS))
+
+
+def test_a_librarys_convolution_on_a_device_is_no_fallback() -> None:
+    assert "compute.slow-convolution" not in found_in(on_a_device("aten::cudnn_convolution").built)

@@ -1,6 +1,6 @@
-"""Convolutions with very long kernels, or with a column times a row, computed product by product.
+"""Convolutions with very long kernels, or with a column times a row, and those that torch computes by itself.
 
-Which algorithm a device chose is in no trace.
+The algorithm that cuDNN chose is in no trace.
 """
 
 from __future__ import annotations
@@ -55,6 +55,15 @@ _LEAST_FALLBACK: Final = CAUSE.threshold("least_fallback")
 _LEFT_OF_FALLBACK: Final = CAUSE.threshold("left_of_fallback")
 _LEFT_AT_MOST: Final = CAUSE.threshold("left_at_most")
 _LEFT_AT_LEAST: Final = CAUSE.threshold("left_at_least")
+_LEFT_OF_UNFOLDING: Final = CAUSE.threshold("left_of_unfolding")
+_LEFT_OF_UNFOLDING_AT_MOST: Final = CAUSE.threshold("left_of_unfolding_at_most")
+_BY_CUDNN: Final = Remedy(
+    text="Let cuDNN or MIOpen compute the convolutions: they did not take this dtype, size or dilation. Try another "
+    "version of the library or of torch, float16 or float32, channels_last_3d, or no dilation. A convolution whose "
+    "kernel is as large as its stride is a linear layer on patches.",
+    patch=None,
+    risk="Results differ by rounding; float16 has a smaller range.",
+)
 _BY_A_LIBRARY: Final = Remedy(
     text="Let a library compute the convolutions: use a build of PyTorch that has oneDNN (or Arm Compute Library), do "
     "not switch it off, and give it dtypes and shapes that it takes (float32 or bfloat16, no dilated transposed "
@@ -154,6 +163,39 @@ def by_the_fallback(case: Case) -> Iterator[Replayed]:
         )
 
 
+def by_the_fallback_on_a_device(case: Case) -> Iterator[Replayed]:
+    """Convolutions that torch unfolds into columns and multiplies on a device, since no library took them."""
+    for rank in case.ranks:
+        slow = matching(rank.trace.operators["name"], lambda name: bool(_FALLBACK.match(name)))
+        if not rank.on_device or not slow.any():
+            continue
+        nodes = case.work_of(rank, slow | rank.workings.tree.below(slow))
+        unfolds = nodes & ~case.nodes(rank, device=rank.workings.could_use_tensor_cores)
+        spent = case.time_of(unfolds)
+        if spent < _LEAST_FALLBACK * case.step_ns:
+            continue
+        names = sorted(set(rank.trace.operators["name"].filter(slow).cast(str)))
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=case.time_of(nodes),
+            evidence=(
+                evidence.time("torch's own convolutions", case.time_of(nodes), case.events_of(nodes), per=case.per),
+                evidence.time("of it besides matrix products", spent, case.events_of(unfolds), per=case.per),
+                evidence.text("operators", ", ".join(names)),
+            ),
+            removal=case.without(unfolds, _LEFT_OF_UNFOLDING),
+            floor=case.without(unfolds, _LEFT_OF_UNFOLDING_AT_MOST),
+            ceiling=case.without(unfolds),
+            method="replay: the matrix products, and a part of what unfolds pictures into columns",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            confidence=0.8,
+            detail=f"{names[0].removeprefix('aten::')} is the fallback where no library takes a convolution",
+            remedy=_BY_CUDNN,
+            rivals=("compute.fusible", "compute.layout-conversion"),
+        )
+
+
 def _with_transforms(rank: RankCase, found: _Long, slower: float) -> float:
     """The remaining share of the time of all of them."""
     lasts = rank.trace.operators["duration_ns"].to_numpy()[found.rows].astype(np.float64)
@@ -224,5 +266,6 @@ RULE = Rule(
     (
         *(Finder(find, _NEEDS) for find in (on_a_cpu, of_a_column_and_a_row)),
         Finder(by_the_fallback, ("trace", "no_device", "operators")),
+        Finder(by_the_fallback_on_a_device, ("trace", "device_events", "operators")),
     ),
 )
