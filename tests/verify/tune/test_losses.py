@@ -132,6 +132,7 @@ def test_a_real_job_shows_the_losses_of_its_steps(tmp_path: Path) -> None:
     assert not any(made({"--width": "8"}).step_losses)
 
 
+@pytest.mark.alone  # a setting wins by the times of runs
 @pytest.mark.parametrize(
     ("value", "verdict", "losses", "told"),
     [
