@@ -180,7 +180,7 @@ def _without_cause(
     if loss is not None and most is not None and (most.gain or _NOTHING).expected < speedup(_SMALL):
         most = None  # a large unnamed loss is the headline, not a small one that has a name
     told = perturbed or most
-    looked = f"no cause that was looked for is worth {percent(least)} of a step"
+    looked = f"no cause that was looked for is {'surely ' if unsure else ''}worth {percent(least)} of a step"
     basis = " ".join(filter(None, [str(hot[0]) if hot else "", gap, measured.summary]))
     if told is not None:
         summary, basis = f"{told.title}.", basis if told is not perturbed else measured.summary
@@ -225,7 +225,7 @@ def _nothing_found(
     if far is not None:
         return f"{looked[0].upper()}{looked[1:]}, yet the device could be faster: {far}."
     if unsure:
-        return f"Nothing was found for certain: {looked.replace(' is worth ', ' is surely worth ')}."
+        return f"Nothing was found for certain: {looked}."
     if least > _SMALL or not hot or any(one.times is None for one in hot):
         return f"Nothing was found: {looked}."
     return f"Healthy: {looked}."

@@ -149,7 +149,9 @@ def _as_unrecorded(case: Case, one: Weighed) -> Weighed:
     if saved is None or saved >= max(LEAST_SHARE, _UNEXPLAINED * one.expected):
         return one
     left = "little" if saved >= LEAST_SHARE else "nothing"
-    detail = f"{left} is left if recording took the host {USUAL_NS // 1000} us an event, as usual"
+    detail = (
+        f"{left} is left if recording took the host {USUAL_NS // 1000} us an event, as it did where that was measured"
+    )
     candidate = replace(one.candidate, detail=f"{one.candidate.detail}; {detail}" if one.candidate.detail else detail)
     return replace(one, candidate=candidate, floor=0.0)
 

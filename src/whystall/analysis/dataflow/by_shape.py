@@ -46,14 +46,17 @@ def by_shape(trace: Trace, tree: OperatorTree, work: OperatorWork) -> Dataflow:
     """The graph of a trace whose calls have their shapes; calls without are left out."""
     rows = _nodes(trace, tree, work)
     at, thread = (trace.operators[column].to_numpy() for column in ("ts_ns", "thread"))
-    group = _group_of_thread(trace)[thread[rows]]
+    of_thread = _group_of_thread(trace)
+    group = of_thread[thread[rows]]
     order = np.lexsort((at[rows], group))
     rows, group = rows[order], group[order]
     # A step's values are seldom read in the next one: parameters come from outside of both.
     step = np.searchsorted(np.sort(trace.steps["ts_ns"].to_numpy()), at[rows], side="right")
     group = group * (len(trace.steps) + 1) + step
     backward = is_backward(tree, forward_operator_of(trace, tree))[rows]
-    ran = Ran(rows, work.recorded_of[rows].astype(np.int64), work.calls, group, backward, _blind(trace, tree, rows))
+    ran = Ran(
+        rows, work.recorded_of[rows].astype(np.int64), work.calls, group, backward, _blind(trace, tree, rows, of_thread)
+    )
     return linked(ran, _restrided(tree, work, ran))
 
 
@@ -138,7 +141,7 @@ def _nodes(trace: Trace, tree: OperatorTree, work: OperatorWork) -> Numbers:
     return np.flatnonzero(recorded & ~tree.below(marked) & (marked | leaf)).astype(np.int64)
 
 
-def _blind(trace: Trace, tree: OperatorTree, rows: Numbers) -> Numbers:
+def _blind(trace: Trace, tree: OperatorTree, rows: Numbers, of_thread: Numbers) -> Numbers:
     """The nodes before which a stream of theirs was given kernels by no node: compiled or hand-written ones."""
     events = trace.device_events
     if events.is_empty() or not len(rows):
@@ -151,7 +154,6 @@ def _blind(trace: Trace, tree: OperatorTree, rows: Numbers) -> Numbers:
     stream = events["stream"].fill_null(-1).to_numpy()
     hidden = launch[kernel & ~covered & np.isin(stream, np.unique(stream[kernel & covered]))]
     calls = trace.runtime_calls
-    of_thread = _group_of_thread(trace)
     at, of = calls["ts_ns"].to_numpy()[hidden], of_thread[calls["thread"].to_numpy()[hidden]]
     began = trace.operators["ts_ns"].to_numpy()[rows]
     # Nodes of one thread's group come in their order of time, the groups of its steps one after the other.

@@ -23,7 +23,7 @@ def within_operators(rank: RankCase, operator: NDArray[np.int64], pattern: re.Pa
     table = rank.trace.operators
     if table.is_empty():
         return np.zeros(len(operator), np.bool_)
-    return _climbed(operator, matching(table["name"], pattern.search), rows_of(table["parent"]))
+    return climbed(operator, matching(table["name"], pattern.search), rows_of(table["parent"]))
 
 
 def within_library(
@@ -39,7 +39,7 @@ def within_library(
         of_operator = rows_of(rank.trace.operators["frame"]).astype(np.int64)
         at = np.where(frame >= 0, frame, np.append(of_operator, -1)[operator])
         wanted, own = matching(table["name"], pattern.search), matching(table["name"], _is_the_users)
-        return _climbed(at, wanted, rows_of(table["parent"]), last=own)
+        return climbed(at, wanted, rows_of(table["parent"]), last=own)
     stacks = rank.trace.operators["call_stack"]
     if stacks.null_count() == len(stacks):
         return np.zeros(len(operator), np.bool_)
@@ -62,7 +62,7 @@ def _is_the_users(name: str) -> bool:
     return frame is not None and owner(frame.file) == "user"
 
 
-def _climbed(rows: NDArray[np.int64], wanted: Mask, parent: NDArray[np.int32], *, last: Mask | None = None) -> Mask:
+def climbed(rows: NDArray[np.int64], wanted: Mask, parent: NDArray[np.int32], *, last: Mask | None = None) -> Mask:
     """Whether a row or one around it is wanted; a row of ``last`` is looked at, and none around it."""
     found = np.zeros(len(rows), np.bool_)
     at = rows.astype(np.int64)

@@ -10,6 +10,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.around import climbed
 from whystall.diagnosis.detectors.copies import TO_DEVICE
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
@@ -23,7 +24,6 @@ _MOST_STEPS: Final = 0.8
 """The share of the steps that must copy: state that is saved or loaded occasionally is not needed in a step."""
 _HOOKED: Final = "hooked"
 _PIPELINES: Final = re.compile(r"(^|/)diffusers/")
-_DEEPEST: Final = 200
 _COPIES: Final = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
 """Operators of torch around one copy."""
 
@@ -92,15 +92,7 @@ def within_hooks(rank: RankCase) -> tuple[Mask, Mask]:
         return host, np.zeros(len(rank.trace.device_events), np.bool_)
     hooks = matching(frames["name"], lambda name: work_of(name) == _HOOKED)
     ends = is_module(frames["name"]) | matching(frames["name"], _is_forward)
-    parent = rows_of(frames["parent"])
-    inside, at = np.zeros(len(frames), np.bool_), np.arange(len(frames))
-    for _ in range(_DEEPEST if hooks.any() else 0):
-        known = at >= 0
-        if not known.any():
-            break
-        here = np.maximum(at, 0)
-        inside |= known & hooks[here]
-        at = np.where(known & ~hooks[here] & ~ends[here], parent[here], -1)
+    inside = climbed(np.arange(len(frames)), hooks, rows_of(frames["parent"]), last=ends) if hooks.any() else hooks
     inside = np.append(inside, np.False_)  # where there is no frame
     for table in ("operators", "runtime_calls"):
         first, last = rank.offsets[table]

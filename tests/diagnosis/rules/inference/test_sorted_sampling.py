@@ -39,7 +39,7 @@ def test_a_sort_of_all_scores_is_worth_what_a_kernel_without_it_saves() -> None:
     [
         ([SEQUENCES, 512], {}),  # a list that is ranked, no vocabulary
         ([SEQUENCES, WORDS], {"sort": "aten::topk"}),  # takes a part of them
-        ([SEQUENCES, WORDS], {"passes": PASSES[2:]}),  # nothing becomes a probability
+        ([SEQUENCES, WORDS], {"passes": ("aten::softmax", *PASSES[2:])}),  # ranked by probability, and nothing is drawn
     ],
 )
 def test_what_is_no_sampling_by_a_sort_is_none(shape: list[int], more: dict[str, Any]) -> None:

@@ -54,7 +54,6 @@ _FORWARD_REACHES: Final = CAUSE.threshold("forward_reaches")
 _BACKWARD_REACHES: Final = CAUSE.threshold("backward_reaches")
 _SEEN_BY_QUERY: Final = CAUSE.threshold("seen_by_query")
 _SLOWER: Final = CAUSE.threshold("slower")
-_SURE_OF_FLASH: Final = 0.75
 
 _FLASH: Final = Remedy(
     text="With a mask, scaled dot product attention runs the memory-efficient kernels: flash kernels take none. Pass "
@@ -288,7 +287,7 @@ def _by_flash(case: Case, rank: RankCase, called: list[_Masked], peak: float) ->
         code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.2,
-        confidence=_SURE_OF_FLASH,
+        confidence=0.75,
         detail="a mask selects the memory-efficient kernels",
         rivals=("compute.unfused-attention", "compute.padding"),
         remedy=_FLASH,

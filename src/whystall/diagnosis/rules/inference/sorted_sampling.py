@@ -1,4 +1,4 @@
-"""Scores that are sorted as a whole to draw a token: a sampling kernel reads them a few times."""
+"""Logits that are sorted as a whole to draw a token: a sampling kernel reads them a few times."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ _LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _PASSES: Final = CAUSE.threshold("passes")
 _MOST_PASSES: Final = CAUSE.threshold("most_passes")
 _SORTS: Final = frozenset({"aten::sort", "aten::argsort", "aten::msort"})
-_DRAWS: Final = frozenset(
-    {"aten::softmax", "aten::_softmax", "aten::cumsum", "aten::multinomial", "aten::exponential_"}
-)
-"""Operators that make probabilities of scores, add them up, or draw by them."""
+_DRAWS: Final = frozenset({"aten::cumsum", "aten::multinomial", "aten::exponential_"})
+"""Operators that add up probabilities, or draw by them."""
 _BYTES: Final = 4
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Rows of a vocabulary's scores that are sorted, where nothing learns."""
+    """Logits of a whole vocabulary that are sorted, where nothing learns."""
     for rank in case.ranks:
         speed = rank.workings.peak.memory_bytes_per_s if rank.workings.peak is not None else None
         if not rank.on_device or rank.trains or speed is None:
@@ -47,7 +45,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def _sorted_scores(rank: RankCase) -> list[Shape]:
-    """The sizes of scores that are sorted, and that probabilities are made of as well: sequences x words."""
+    """The sizes of logits that are sorted, and by whose probabilities tokens are drawn: sequences x vocabulary."""
     table = rank.trace.operators
 
     def sizes(names: frozenset[str]) -> set[Shape]:
@@ -78,18 +76,18 @@ def _by_a_kernel(case: Case, rank: RankCase, shape: Shape, nodes: Mask, pass_ns:
         cause=CAUSE.id,
         attributed_ns=per_step,
         evidence=(
-            evidence.time("work on the scores of all words", per_step, case.events_of(nodes), per=case.per),
+            evidence.time("work on all logits", per_step, case.events_of(nodes), per=case.per),
             evidence.count("kernels that do it", count_per_step(case, nodes), per=case.per),
-            evidence.text("sequences x words that are sorted", " x ".join(f"{size:,}" for size in shape)),
+            evidence.text("sequences x vocabulary that are sorted", " x ".join(f"{size:,}" for size in shape)),
             evidence.time("one pass over them at the device's bandwidth", round(pass_ns)),
         ),
         removal=at(_PASSES),
         floor=at(_MOST_PASSES),
-        method="replay: the passes over the scores that sampling kernels make",
+        method="replay: the passes over the logits that sampling kernels make",
         code=code_of(case, nodes),
         ranks=(rank.rank,),
         confidence=0.85,
-        detail=f"{shape[-1]:,} words",
+        detail=f"{shape[-1]:,} tokens",
         rivals=("compute.fusible", "compute.redundant-work"),
     )
 
