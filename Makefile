@@ -139,12 +139,12 @@ compat: $(VENV)/.whystall
 	$(@D)/bin/python -m pip install --quiet --group build pytest hypothesis .
 	@touch $@
 
-# Frameworks that bring other versions of what the tests use: beside those of .venv, whose packages it sees. Where they do not
-# install, the tests of their adapters are skipped.
+# Frameworks that bring other versions of what the tests use: beside those of .venv, whose packages it sees from the beginning,
+# so that no second torch is fetched (a CUDA build of some 5 GB). Where they do not install, the tests of their adapters are skipped.
 .venv-frameworks/.ready: .venv-frameworks/.pip $(VENV)/.whystall
-	-DS_BUILD_OPS=0 .venv-frameworks/bin/python -m pip install --quiet --group frameworks
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
 		> "$$(.venv-frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+	-DS_BUILD_OPS=0 .venv-frameworks/bin/python -m pip install --quiet --group frameworks
 	@touch $@
 
 # The peers that the benchmarks compare with, each where its registry brings it; what is missing is left out.
