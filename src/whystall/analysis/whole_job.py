@@ -6,12 +6,12 @@ All instants are on one clock of one machine. The time of a part whose end is un
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
 from whystall.analysis.results import Result
-from whystall.run_folder.job_times import JobPlace, JobTimes
+from whystall.run_folder.job_times import MODEL, JobPlace, JobTimes
 
 JobPartName = Literal[
     "launch",
@@ -19,6 +19,20 @@ JobPartName = Literal[
     "before torch",
     "import torch",
     "imports",
+    "commands",
+    "network",
+    "group",
+    "ranks",
+    "random init",
+    "weights",
+    "move",
+    "tokens",
+    "data",
+    "workers",
+    "compile",
+    "evaluation",
+    "saves",
+    "logging",
     "set-up",
     "first step",
     "steps",
@@ -26,41 +40,87 @@ JobPartName = Literal[
     "tail",
     "exit",
 ]
-_BOUNDARIES: Final[tuple[tuple[JobPartName, str], ...]] = (
-    ("launch", "process_unix_ns"),
-    ("interpreter", "capture_unix_ns"),
-    ("before torch", "torch_unix_ns"),
-    ("import torch", "imported_unix_ns"),
-    ("set-up", "first_batch_unix_ns"),
-    ("first step", "first_step_unix_ns"),
-    ("steps", "last_step_unix_ns"),
-    ("tail", "ended_unix_ns"),
+JobPhase = Literal["start", "steps", "end"]
+_BOUNDARIES: Final[tuple[tuple[JobPhase, JobPartName, str], ...]] = (
+    ("start", "launch", "process_unix_ns"),
+    ("start", "interpreter", "capture_unix_ns"),
+    ("start", "before torch", "torch_unix_ns"),
+    ("start", "import torch", "imported_unix_ns"),
+    ("start", "set-up", "first_step_unix_ns"),
+    ("steps", "steps", "last_step_unix_ns"),
+    ("end", "tail", "ended_unix_ns"),
 )
+_OF_WORK: Final[tuple[tuple[str, JobPartName], ...]] = (
+    ("imports", "imports"),
+    ("commands", "commands"),
+    ("network", "network"),
+    ("group", "group"),
+    ("ranks", "ranks"),
+    ("random init", "random init"),
+    ("weights", "weights"),
+    ("move", "move"),
+    ("tokens", "tokens"),
+    ("data", "data"),
+    ("workers", "workers"),
+    ("compile", "compile"),
+    ("compilation", "compile"),
+    ("evaluation", "evaluation"),
+    ("metric", "evaluation"),
+    ("saves", "saves"),
+    ("checkpoint", "saves"),
+    ("logging", "logging"),
+)
+"""Kinds of work, and occasional work, with the part that counts them; all others count for the part around them."""
+_PART_OF: Final = dict(_OF_WORK)
 
 
 class JobPart(Result):
-    """A part of the job and its time on the main thread."""
+    """A part of the job in a phase of it (before the end of the first step, up to that of the last one, afterwards).
+
+    ``ns`` is its time on the main thread.
+    """
 
     part: JobPartName
     ns: int
+    phase: JobPhase = "start"
+
+
+class RankStart(Result):
+    """The start of a rank: the time from the launch to the end of its first step, and its lines until then."""
+
+    rank: int
+    first_step_ns: int
+    places: list[JobPlace]
 
 
 class WholeJob(Result):
     """The job of the rank whose first step ended last: the other ranks waited for it.
 
     The parts are in order and add up to ``wall_ns``. ``first_step_ns`` is the time from the launch to the end of the
-    first step, ``None`` if no step ended. ``before_steps`` and ``after_steps`` are the lines at which the main thread
-    was found, the longest first.
+    first step, ``None`` if no step ended; ``first_batch_ns`` that to the first batch. ``before_steps`` are the lines at
+    which the main thread was found until the first step ended, ``within_steps`` those of other work than the model's
+    until the last one did, and ``after_steps`` those afterwards, each the longest first.
     """
 
     rank: int
     wall_ns: int
     parts: list[JobPart]
     first_step_ns: int | None
+    first_batch_ns: int | None = None
     ahead_ns: int = 0
     """Time by which the first rank had its first step before this one."""
     before_steps: list[JobPlace] = msgspec.field(default_factory=list)
+    within_steps: list[JobPlace] = msgspec.field(default_factory=list)
     after_steps: list[JobPlace] = msgspec.field(default_factory=list)
+    used: list[str] = msgspec.field(default_factory=list)
+    """Packages that were at work in steps."""
+    others: list[RankStart] = msgspec.field(default_factory=list)
+    """The starts of the other ranks."""
+
+
+def part_of(place: JobPlace) -> JobPartName | None:
+    """The part that counts a place by its kind of work; ``None``: the part around it."""
+    return _PART_OF.get(place.kind)
 
 
 def whole_job(
@@ -77,43 +137,70 @@ def whole_job(
     rank = max(known, key=lambda one: (known[one].first_step_unix_ns or 0, -one))
     times = known[rank]
     parts = _parts(began_unix_ns, ended_unix_ns, times, paused_ns.get(rank, 0))
-    first = times.first_step_unix_ns
-    firsts = [one.first_step_unix_ns for one in known.values() if one.first_step_unix_ns is not None]
+    first, batch = times.first_step_unix_ns, times.first_batch_unix_ns
+    firsts = {one: at for one in known if (at := known[one].first_step_unix_ns) is not None}
     return WholeJob(
         rank=rank,
         wall_ns=sum(part.ns for part in parts),
         parts=parts,
         first_step_ns=max(first - began_unix_ns, 0) if first is not None else None,
-        ahead_ns=max(firsts) - min(firsts) if firsts else 0,
+        first_batch_ns=max(batch - began_unix_ns, 0) if batch is not None and batch <= (first or batch) else None,
+        ahead_ns=max(firsts.values()) - min(firsts.values()) if firsts else 0,
         before_steps=_longest(times.before_steps),
+        within_steps=_longest(times.within_steps),
         after_steps=_longest(times.after_steps),
+        used=times.used,
+        others=[
+            RankStart(rank=one, first_step_ns=max(at - began_unix_ns, 0), places=_longest(known[one].before_steps))
+            for one, at in firsts.items()
+            if one != rank
+        ],
     )
 
 
 def _parts(began: int, ended: int | None, times: JobTimes, paused: int) -> list[JobPart]:
     at, parts = began, []
-    for name, boundary in _BOUNDARIES:
+    for phase, name, boundary in _BOUNDARIES:
         instant = getattr(times, boundary)
         if instant is None:
             continue
         upto = max(min(instant, ended) if ended is not None else instant, at)
-        parts.append(JobPart(part=name, ns=upto - at))
+        parts.append(JobPart(part=name, phase=phase, ns=upto - at))
         at = upto
     if ended is not None:
-        parts.append(JobPart(part="exit", ns=max(ended - at, 0)))
-    return [split for part in parts for split in _split(part, times.imports_ns, paused)]
+        parts.append(JobPart(part="exit", phase="end", ns=max(ended - at, 0)))
+    return [split for part in parts for split in _split(part, times, paused)]
 
 
-def _split(part: JobPart, imports: int, paused: int) -> Sequence[JobPart]:
-    """A part without the time that belongs to another one: imports within the set-up, recording within the steps."""
-    within = min(imports if part.part == "set-up" else paused if part.part == "steps" else 0, part.ns)
-    if not within:
-        return (part,)
-    rest = JobPart(part=part.part, ns=part.ns - within)
+def _split(part: JobPart, times: JobTimes, paused: int) -> list[JobPart]:
+    """A part without the time that belongs to others, by looks at the main thread; together they are as long."""
+    within: dict[JobPartName, int] = {}
     if part.part == "set-up":
-        return JobPart(part="imports", ns=within), rest
-    return rest, JobPart(part="recording", ns=within)
+        within = _by_part(times.before)
+        within["first step"] = times.before.get(MODEL, 0)
+    elif part.part == "steps":
+        within = {**_by_part(times.within), "recording": paused}
+    elif part.part == "tail":
+        after: dict[str, int] = {}
+        for place in times.after_steps:
+            after[place.kind] = after.get(place.kind, 0) + place.ns
+        within = _by_part(after)
+    looked = sum(within.values())
+    if looked > part.ns:  # looks that overlap an instant
+        within = {name: ns * part.ns // looked for name, ns in within.items()}
+    rest = JobPart(part=part.part, phase=part.phase, ns=part.ns - sum(within.values()))
+    found = [JobPart(part=name, phase=part.phase, ns=ns) for name, ns in within.items() if ns]
+    order = list(get_args(JobPartName))
+    return sorted([*found, rest], key=lambda one: order.index(one.part))
+
+
+def _by_part(kinds: Mapping[str, int]) -> dict[JobPartName, int]:
+    found: dict[JobPartName, int] = {}
+    for kind, ns in kinds.items():
+        if kind in _PART_OF:
+            found[_PART_OF[kind]] = found.get(_PART_OF[kind], 0) + ns
+    return found
 
 
 def _longest(places: Sequence[JobPlace]) -> list[JobPlace]:
-    return sorted(places, key=lambda place: (-place.ns, place.file, place.line))
+    return sorted(places, key=lambda place: (-place.ns, place.file, place.line, place.work, place.role))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from whystall.capture import clock
 from whystall.run_folder.alive import began_ticks
-from whystall.run_folder.job_times import MOST_PLACES, JobPlace, JobTimes
+from whystall.run_folder.job_times import MODEL, MOST_PLACES, JobPlace, JobTimes
 
-Place = tuple[str, int, str, str]
-"""File, line, function, and the innermost function as ``module:name``."""
+Place = tuple[str, int, str, str, str, str]
+"""File, line, function, the innermost function as ``module:name``, and the kind of work and role (`JobPlace`)."""
 _MOST_KEPT: Final = 2_000
+_MOST_USES: Final = 200
+_MOST_USED: Final = 200
 
 
 class Stamps(NamedTuple):
@@ -24,35 +26,48 @@ class Stamps(NamedTuple):
 
 
 class OutsideSteps:
-    """The time at each place of the main thread since the latest step ended, or since the job began."""
+    """The time at each place of the main thread: before the first step ended, between steps, since the latest one."""
 
     def __init__(self) -> None:
         self.before: dict[Place, int] = {}
-        """Until the first batch."""
+        """Until the first step ended."""
+        self.within: dict[Place, int] = {}
+        """Since then, in work other than the model's and the job's own."""
+        self.used: set[str] = set()
+        """Packages whose functions were on the stack in the first looks at steps."""
         self._since: dict[Place, int] = {}
-        self.imports_ns = 0
-        """In imports, until then."""
-        self._begun = False
-        self._step = 0
+        self._step = self._uses = 0
         self._looked_ns = clock.perf_counter_ns()
 
-    def begin(self) -> None:
-        """The first batch has arrived: the first step begins."""
-        self._begun = True
-
-    def add(self, place: Place, step: int, *, imports: bool = False) -> None:
-        """The main thread is at a place, perhaps importing; the time since the last look counts for it."""
+    def add(self, place: Place, step: int) -> None:
+        """The main thread is at a place after ``step`` steps; the time since the last look counts for it."""
         now = clock.perf_counter_ns()
         passed, self._looked_ns = now - self._looked_ns, now
         if step != self._step:
-            self._step = step
-            self._since = {}
-        if self._begun and not step:
-            return
-        self.imports_ns += passed if imports else 0
+            self._step_ended(step)
         counts = self._since if step else self.before
         if place in counts or len(counts) < _MOST_KEPT:
             counts[place] = counts.get(place, 0) + passed
+
+    def uses(self, packages: Callable[[], set[str]]) -> None:
+        """A step runs; ``packages`` lists those on the stack, which is asked for in the first steps only."""
+        if self._uses < _MOST_USES:
+            self._uses += 1
+            self.used |= packages()
+
+    def begin_again(self) -> None:
+        """The steps so far were none: an evaluation before training was taken for them."""
+        for places in (self.within, self._since):
+            for place, ns in places.items():
+                self.before[place] = self.before.get(place, 0) + ns
+        self.within, self._since = {}, {}
+
+    def _step_ended(self, step: int) -> None:
+        for place, ns in self._since.items():
+            work, role = place[4:]
+            if (role or work not in ("", MODEL)) and (place in self.within or len(self.within) < _MOST_KEPT):
+                self.within[place] = self.within.get(place, 0) + ns
+        self._step, self._since = step, {}
 
     def since(self, step: int) -> dict[Place, int]:
         """The time at each place since the latest step, the one of this number, ended."""
@@ -72,11 +87,10 @@ class JobClock:
         self._first_batch_unix_ns: int | None = None
         self._first_step_unix_ns: int | None = None
 
-    def batch(self, outside: OutsideSteps) -> None:
+    def batch(self) -> None:
         """A batch was handed out, or a model called."""
         if self._first_batch_unix_ns is None:
             self._first_batch_unix_ns = clock.time_ns()
-            outside.begin()
 
     def first_step(self) -> None:
         """The first step has ended."""
@@ -99,6 +113,7 @@ class JobClock:
             return None
         stepped = self._first_step_unix_ns is not None
         last = clock.time_ns() - (clock.perf_counter_ns() - last_step_ns) if stepped else None
+        before, within = (_shown(places, shown) for places in (outside.before, outside.within))
         return JobTimes(
             process_unix_ns=self._process_unix_ns,
             **self._stamps._asdict(),
@@ -106,20 +121,30 @@ class JobClock:
             first_step_unix_ns=self._first_step_unix_ns,
             last_step_unix_ns=max(last, self._first_step_unix_ns or 0) if last is not None else None,
             ended_unix_ns=clock.time_ns() if ended else None,
-            imports_ns=outside.imports_ns,
-            before_steps=_longest(outside.before, shown),
-            after_steps=_longest(outside.since(steps), shown) if ended and stepped else [],
+            before=_by_kind(before),
+            within=_by_kind(within),
+            used=sorted(outside.used)[:_MOST_USED],
+            before_steps=before[:MOST_PLACES],
+            within_steps=within[:MOST_PLACES],
+            after_steps=_shown(outside.since(steps), shown)[:MOST_PLACES] if ended and stepped else [],
         )
 
 
-def _longest(places: dict[Place, int], shown: Callable[[Place, int], JobPlace]) -> list[JobPlace]:
-    """The lines with most of the time, each with its costliest innermost function."""
-    by_line: dict[tuple[str, int], tuple[int, Place]] = {}
+def _shown(places: dict[Place, int], shown: Callable[[Place, int], JobPlace]) -> list[JobPlace]:
+    """The lines by their time, each kind of work with its costliest innermost function."""
+    by_line: dict[tuple[str, int, str, str], tuple[int, Place]] = {}
     for place, ns in sorted(places.items(), key=lambda one: -one[1]):
-        whole, costliest = by_line.get(place[:2], (0, place))
-        by_line[place[:2]] = whole + ns, costliest
-    longest = sorted(by_line.values(), key=lambda one: -one[0])[:MOST_PLACES]
-    return [shown(place, ns) for ns, place in longest]
+        line = (*place[:2], *place[4:])
+        whole, costliest = by_line.get(line, (0, place))
+        by_line[line] = whole + ns, costliest
+    return [shown(place, ns) for ns, place in sorted(by_line.values(), key=lambda one: -one[0])]
+
+
+def _by_kind(places: Sequence[JobPlace]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for place in places:
+        found[place.kind] = found.get(place.kind, 0) + place.ns
+    return found
 
 
 def _process_unix_ns() -> int | None:

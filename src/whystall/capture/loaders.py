@@ -21,11 +21,18 @@ class LoadersSeen:
     def __init__(self) -> None:
         self._seen: dict[int, dict[str, Any]] = {}
         self._latest: dict[str, Any] = {}
+        self._first_batches = 0
         self.maker: Place | None = None
         """The user's function that puts the batches of the loader that was begun last together, if there is one."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether a worker of the loader that was begun last may not have handed out its first batch yet."""
+        return self._first_batches > 0
+
     def asked(self, loader: Any) -> None:
         """A loader begins to hand out batches."""
+        self._first_batches = max(loader.num_workers, 1)
         self.maker = _maker(loader)
         found = _facts(loader)
         own = id(loader)
@@ -42,6 +49,7 @@ class LoadersSeen:
 
     def handed_out(self) -> None:
         """A batch has come: of the loader that was begun last, as far as is known."""
+        self._first_batches = max(self._first_batches - 1, 0)
         if self._latest:
             self._latest["taken"] += 1
 

@@ -184,6 +184,9 @@ class Session:
     def optimizer_found(self, optimizer: object) -> None:
         """The optimizer that ends the steps has stepped for the first time."""
         self.faults.guard("module times", self._hooks.watch_outermost_module)(optimizer)
+        if self.steps:
+            self._job.first_step()
+            self._stacks.begin_again()
 
     def loader_found(self, loader: object) -> None:
         """An iterator of a data loader is requested."""
@@ -191,7 +194,7 @@ class Session:
 
     def given(self, batch: object, source: str) -> None:
         """Looks at a batch now and then, and not while the profiler runs."""
-        self._job.batch(self._stacks.outside)
+        self._job.batch()
         if source == LOADER:
             self._loaders.handed_out()
         if self._padding.asks and not self._recording.recorder.running:
@@ -202,6 +205,11 @@ class Session:
         """The job starts a profiler of its own."""
         self._recording.make_room()
         self._stepless.make_room()
+
+    @property
+    def loader_is_new(self) -> bool:
+        """Whether a loader began and has not handed out a batch yet."""
+        return self._loaders.is_new
 
     def before_backward(self) -> None:
         """Ends a look that would change the bits of gradients, before the backward pass begins."""

@@ -12,6 +12,7 @@ works without the lock: an operator of torch's, a file, a pause. Only a recordin
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import random
@@ -30,9 +31,10 @@ from whystall.capture.switching import Switching
 from whystall.capture.watched import Watched
 from whystall.capture.window_looks import EVERY_S as WINDOW_S
 from whystall.capture.window_looks import WindowLooks
-from whystall.run_folder.job_times import IMPORTING, JobPlace
+from whystall.run_folder.job_times import MODEL, JobPlace
 from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.vocabulary.episodes import episode_of, episode_of_code
+from whystall.vocabulary.job_work import IMPORTS, WAITING, WORKERS, precedence_of, work_at, work_of_text, works
 
 _EVERY_S: Final = 0.04
 _UNEVEN: Final = (0.6, 1.4)
@@ -90,6 +92,14 @@ _TRACES: Final = {
     "trace": "/torch/jit/_trace.py",  # before 2.5
 }
 
+# Where a model is called, learns and is updated.
+_OF_MODELS: Final = {
+    "torch.nn.modules.module": frozenset({"_call_impl", "_wrapped_call_impl"}),
+    "torch._tensor": frozenset({"backward"}),
+    "torch.autograd": frozenset({"backward", "grad"}),
+}
+_OF_OPTIMIZERS: Final = frozenset({"step", "profile_hook_step"})
+
 LineKey = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function as ``module:name``."""
 
@@ -140,6 +150,10 @@ class Loop:
     def __init__(self) -> None:
         self.asks = False
         self._functions: set[tuple[str, int]] = set()
+
+    def begin_again(self) -> None:
+        """The steps so far were none: the loop's functions are unknown."""
+        self._functions.clear()
 
     def step_ends(self, frame: FrameType | None) -> None:
         """A step ends in this frame, on the thread that steps."""
@@ -192,15 +206,52 @@ def _traced_in(frame: FrameType | None) -> FrameType | None:
     return found
 
 
-def _imports(frame: FrameType | None) -> bool:
-    """Whether a module is being imported in a frame or its callers."""
+def _is_import(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "_find_and_load" and frame.f_code.co_filename == "<frozen importlib._bootstrap>"
+
+
+def _work_below(leaf: FrameType | None, own: FrameType | None) -> str:
+    """The kind of work of the functions that the user's line called; empty where none is known for one."""
+    first: int | None = None
+    for _ in range(_DEEPEST):
+        if leaf is None or leaf is own:
+            break
+        if _is_import(leaf):
+            return IMPORTS
+        at = precedence_of(str(leaf.f_globals.get("__name__", "")), leaf.f_code.co_name)
+        first = at if first is None or (at is not None and at < first) else first
+        leaf = leaf.f_back
+    return work_at(first)
+
+
+def _runs_the_model(frame: FrameType | None) -> bool:
+    """Whether a model is called, learns or is updated in a frame or its callers."""
     for _ in range(_DEEPEST):
         if frame is None:
             break
-        if frame.f_code.co_name == "_find_and_load" and frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("torch.") and frame.f_code.co_name in _OF_MODELS.get(module, _OF_OPTIMIZERS):
             return True
         frame = frame.f_back
     return False
+
+
+def _packages(frame: FrameType | None) -> set[str]:
+    """The packages of a frame and its callers."""
+    found = set()
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        found.add(str(frame.f_globals.get("__name__", "")).partition(".")[0])
+        frame = frame.f_back
+    return found
+
+
+def _seen(place: LineKey, late_ns: int, *, held: bool, in_library: bool) -> LineKey:
+    """A place as the sample saw it: one that waited for the lock found the line after Python, others a call."""
+    if held:
+        return (*place[:4], BEFORE)
+    return (*place[:4], CALLED) if late_ns <= _LOCKED_NS and not in_library else place
 
 
 def _queued_ns() -> int:
@@ -255,7 +306,7 @@ class StackSampler:
         self._looks = self.cpu_ns = 0
         self._loop = Loop()
         self.outside = OutsideSteps()
-        """Where the main thread was before the first step, and since the latest one."""
+        """Where the main thread was outside of steps."""
         self.in_windows = WindowLooks(shown_file, text_of)
         """The samples while windows were recorded."""
         self._whystall = str(Path(__file__).parent.parent)
@@ -265,6 +316,11 @@ class StackSampler:
         """A step ends, on the calling thread."""
         if self._loop.asks:
             self._session.faults.guard("stacks", self._loop.step_ends)(sys._getframe(1))  # noqa: SLF001 - what called
+
+    def begin_again(self) -> None:
+        """The steps so far were none."""
+        self._loop.begin_again()
+        self.outside.begin_again()
 
     @property
     def pause_s(self) -> float:
@@ -277,6 +333,7 @@ class StackSampler:
 
     def start(self) -> None:
         """Begins."""
+        works()  # reads its table: later nothing of it may wait for a file
         self._thread.start()
 
     def stop(self) -> None:
@@ -323,13 +380,19 @@ class StackSampler:
         thread = self._session.stepping_thread
         if thread is None and recording:  # a window by the clock shows the main thread
             thread = threading.main_thread().ident
-        if part is None or thread is None:
+        if thread is None:
             return
         frames = sys._current_frames()  # noqa: SLF001 - the documented way to another thread's frames
         frame = frames.pop(thread, None)
         if frame is None:
             return
         frames.pop(threading.get_ident(), None)
+        self.outside.uses(functools.partial(_packages, frame))
+        outside = self._outside(frame, step)
+        if part is None:
+            del frame, frames
+            self.outside.add(outside, step)
+            return
         all_wait = all(other.f_code.co_name in _WAITING for other in frames.values())
         taken_after_s = self._switching.in_force_s()
         (self._switching.shorten if all_wait else self._switching.give_back)()
@@ -337,36 +400,35 @@ class StackSampler:
             at, place = clock.time_ns(), self._place(part, frame)
             del frame, frames
             self.in_windows.add(at, place)
-            self.outside.looked()
+            if step:
+                self.outside.looked()
+            else:  # a window by the clock: the job has not stepped yet
+                self.outside.add(outside, 0)
             return
         place, in_library = self._place(part, frame), self._is_library(self._leaf(frame).f_code.co_filename)
         others = list(map(self._beside, list(frames.values())[:_MOST_THREADS]))
         del frame, frames
         if late_ns > _LOCKED_NS:
             late_ns -= _queued_ns() - queued_ns
-        self.outside.add(place[1:], step)
+        self.outside.add(outside, step)
         step = self._session.steps
         for beside in filter(None, others):
             self._threads.count(beside, step)
         held = _LOCKED_NS < late_ns < taken_after_s * 1e9 * _SWITCH_SHARE
-        if held and all_wait:
-            place = (*place[:4], BEFORE)
-        elif late_ns <= _LOCKED_NS and not in_library:
-            place = (*place[:4], CALLED)
         self._looks += 1
-        self._counts.count(place, step)
+        self._counts.count(_seen(place, late_ns, held=held and all_wait, in_library=in_library), step)
 
     def _look_before_steps(self) -> None:
         """Counts where the main thread is while no step has ended, perhaps in an import: nothing is imported for it."""
         frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - as below
         if frame is None:
             return
-        (file, line, function, leaf), imports = self._line(frame), _imports(frame)
+        place = self._outside(frame, 0)
         del frame
-        self.outside.add((file, line, function, IMPORTING if imports else leaf), 0, imports=imports)
+        self.outside.add(place, 0)
 
-    def _line(self, frame: FrameType) -> Place:
-        """The innermost line of the user's own code, without its part of a step, and the innermost function."""
+    def _outside(self, frame: FrameType, step: int) -> Place:
+        """The innermost line of the user's own code, without its part of a step, and the kind of work that it does."""
         leaf = self._leaf(frame)
         own: FrameType | None = leaf
         for _ in range(_DEEPEST):
@@ -374,8 +436,15 @@ class StackSampler:
                 break
             own = own.f_back
         found = own or leaf
+        role = self._loop.episode(own) or _episode_below(leaf, own) or ""
+        work = _work_below(leaf, own)
+        if work == WAITING:
+            work = WORKERS if not step or self._session.loader_is_new else ""
+        if not work and not step and _runs_the_model(leaf):
+            work = MODEL
         name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
-        return found.f_code.co_filename, found.f_lineno or found.f_code.co_firstlineno, found.f_code.co_name, name
+        line = found.f_lineno or found.f_code.co_firstlineno
+        return found.f_code.co_filename, line, found.f_code.co_name, name, work, role
 
     def _beside(self, frame: FrameType) -> LineKey | None:
         """Where a thread beside the job's is, unless it waits or is ours."""
@@ -427,8 +496,9 @@ class StackSampler:
 
 def job_place(place: Place, ns: int) -> JobPlace:
     """A place as it is written; its line is read from the file only now."""
-    file, line, function, leaf = place
-    return JobPlace(shown_file(file), line, function, text_of(file, line), leaf, ns)
+    file, line, function, leaf, work, role = place
+    text = text_of(file, line)
+    return JobPlace(shown_file(file), line, function, text, leaf, ns, work or work_of_text(text), role)
 
 
 def text_of(file: str, line: int) -> str:

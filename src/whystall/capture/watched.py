@@ -24,6 +24,10 @@ class Watched(Protocol):
     def recording(self) -> bool:
         """Whether a window is recorded at the moment."""
 
+    @property
+    def loader_is_new(self) -> bool:
+        """Whether a loader began and has not handed out a batch yet."""
+
     def part_of_step(self, at_ns: int) -> str | None:
         """The stepping thread's part of the step a moment ago; ``None`` where a sample would not be typical."""
 

@@ -1,7 +1,7 @@
 """A rule's proposal: a cause with its evidence, and the run without it. Each kind weighs itself.
 
 `Replayed` is worth the time that the graph of the recorded steps saves without it, `Sampled` is measured by samples of
-the whole run (or a formula), and `Standing` costs something other than time.
+the whole run (or a formula), and `Standing` costs something other than a step's time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.evidence import time
-from whystall.diagnosis.finding import CodeLocation, Evidence, Per, Remedy, Severity
+from whystall.diagnosis.finding import CodeLocation, Evidence, JobSaving, Per, Remedy, Severity
 from whystall.diagnosis.gains import CPU_ERROR, CPU_MORE, MODEL_ERROR, MOST_SAVED, REMOVED_ERROR, saved_by, scaled
 from whystall.replay.graph import Change, Mask
 
@@ -78,11 +78,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing(Candidate):
-    """A cause that costs something other than time: it has a severity, and no gain."""
+    """A cause that costs something other than a step's time: it has a severity, and no gain."""
 
     severity: Severity
     nodes: Mask | None = None
     """The nodes of the graph that show it, if any."""
+    saves: JobSaving | None = None
+    """The time that its removal saves outside of steady steps."""
     by_others: bool = False
     """Other programs cause it: no change of the job removes it, so there is nothing to verify."""
 

@@ -18,6 +18,7 @@ from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.hot_spot import HotSpot, biggest_gap, hot_spots
 from whystall.diagnosis.detectors.limits import far_from_limits
 from whystall.diagnosis.finding import Blocking, Diagnosis, PathPart, Verdict
+from whystall.diagnosis.job_verdict import of_whole_job
 from whystall.diagnosis.planning import plan
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Rule
@@ -104,7 +105,8 @@ def diagnose_run(
         measured, diagnosis, step_ns, devices, least=least, far=far, hot=hot, gap=gap, longer=longer, shared=shared
     )
     recorded = step_ns if case.has_steps else 0
-    return msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs)), diagnosis
+    told = msgspec.structs.replace(verdict, step_ns=recorded or _run_step_ns(runs))
+    return of_whole_job(facts.job, told, diagnosis)
 
 
 def _graph(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple[Graph | None, list[str]]:

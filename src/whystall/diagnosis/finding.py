@@ -31,6 +31,16 @@ class Gain(_Result):
     """The share of the step that it saves once the more specific causes are removed; ``None``: all that it saves."""
 
 
+class JobSaving(_Result):
+    """The time by which the job would be shorter, in all and until the end of its first step."""
+
+    floor_ns: int
+    expected_ns: int
+    ceiling_ns: int
+    first_step_ns: int
+    """The part of the expected time by which the first step would end sooner."""
+
+
 class EvidenceEvent(_Result):
     """One event of the trace that a finding rests on."""
 
@@ -143,6 +153,8 @@ class Finding(_Result):
     """Where in a step it is at work; ``None``: that is not known."""
     instead: list[Alternative] = []
     """Other repairs of the same loss."""
+    saves: JobSaving | None = None
+    """The time that its removal saves outside of steady steps; ``None``: not known."""
 
     @property
     def shown(self) -> bool:

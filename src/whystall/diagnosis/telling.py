@@ -173,6 +173,7 @@ class Teller:
             remedy=self._remedy(cause, candidate),
             verify=None if candidate.by_others else _verification(cause, self.case.facts.command),
             in_step=in_step(self.case, candidate),
+            saves=candidate.saves,
         )
 
     def _perhaps_told(self, one: Weighed) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from whystall.diagnosis.finding import Alternative, CodeLocation, Evidence, Finding, Gain, Plan, Remedy
+from whystall.diagnosis.finding import Alternative, CodeLocation, Evidence, Finding, Gain, JobSaving, Plan, Remedy
 from whystall.report import format as fmt
 from whystall.report.cause_chains import chain_of, followers
 from whystall.report.names import clean, line_of_code, shorten
@@ -162,6 +162,17 @@ def gain_words(gain: Gain) -> str:
     return f"{_times(gain.expected)} ({_plain_times(gain.floor)} to {_plain_times(gain.ceiling)})"
 
 
+def job_saving_words(saves: JobSaving) -> str:
+    """The saving of a cause outside of steps.
+
+    >>> job_saving_words(JobSaving(floor_ns=10**9, expected_ns=2 * 10**9, ceiling_ns=3 * 10**9, first_step_ns=10**9))
+    'the job ends 2.00 s sooner (1.00 s to 3.00 s), its first step 1.00 s'
+    """
+    span = f"{fmt.duration(saves.floor_ns)} to {fmt.duration(saves.ceiling_ns)}"
+    first = f", its first step {fmt.duration(saves.first_step_ns)}" if saves.first_step_ns else ""
+    return f"the job ends {fmt.duration(saves.expected_ns)} sooner ({span}){first}"
+
+
 # A replay in which next to nothing is left shows that the cause is nearly everything, not how many times.
 _MOST_TIMES = 100
 
@@ -207,7 +218,7 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
         severity=finding.severity,
         label=SEVERITIES[finding.severity],
         scope=_scope(finding, one_rank=one_rank),
-        gain=gain_words(gain) if gain else None,
+        gain=gain_words(gain) if gain else job_saving_words(finding.saves) if finding.saves else None,
         saves=_saves(gain, gain.step_ns or step_ns) if gain else None,
         method=clean(gain.method, 200) or None if gain else None,
         confidence=f"{finding.confidence * 100:.0f} %",

@@ -21,7 +21,6 @@ from whystall.trace.steps import is_of_an_engine
 
 _LONGEST_SENTENCE = 600
 _LONG_START = 0.1
-_AFTER_THE_FIRST_STEP = frozenset({"steps", "recording", "tail", "exit"})
 _FEW_OF_MANY = 24
 _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
@@ -227,7 +226,7 @@ def start_sentence(job: WholeJob | None) -> str:
     """The time to the first step, where it is a tenth of the job, with its three longest parts; else empty."""
     if job is None or not job.first_step_ns or job.first_step_ns < _LONG_START * job.wall_ns:
         return ""
-    before = [one for one in job.parts if one.part not in _AFTER_THE_FIRST_STEP]
+    before = [one for one in job.parts if one.phase == "start"]
     longest = sorted(before, key=lambda one: -one.ns)[:3]
     named = ", ".join(f"{one.part} {fmt.duration(one.ns)}" for one in longest)
     return f"The first step ended after {fmt.duration(job.first_step_ns)} of {fmt.duration(job.wall_ns)}: {named}."

@@ -36,6 +36,7 @@ _MOST_SIZES: Final = 256
 _MOST_CORES: Final = 4_096
 _MOST_SETTINGS: Final = 256
 _MOST_MODULES: Final = 16
+_MOST_KINDS: Final = 200
 _LONGEST_WORD: Final = 1_000
 _LONGEST_FACT: Final = 120
 _LATEST_NS: Final = 1 << 62
@@ -254,11 +255,15 @@ def _job(value: object) -> JobTimes | None:
         found = msgspec.convert(value, JobTimes)
     except msgspec.ValidationError:
         return None
-    places = (*found.before_steps, *found.after_steps)
-    words = (word for one in places for word in (one.file, one.function, one.text, one.leaf))
+    places = (*found.before_steps, *found.within_steps, *found.after_steps)
+    words = (word for one in places for word in (one.file, one.function, one.text, one.leaf, one.work, one.role))
     instants = [at for at in msgspec.structs.astuple(found) if isinstance(at, int)]
-    plain = all(len(word) <= _LONGEST_WORD for word in words) and len(places) <= 2 * MOST_PLACES
-    plain &= all(0 <= number < _LATEST_NS for number in (*instants, found.imports_ns, *(one.ns for one in places)))
+    by_kind = {**found.before, **found.within}
+    plain = (
+        all(len(word) <= _LONGEST_WORD for word in (*words, *by_kind, *found.used)) and len(places) <= 3 * MOST_PLACES
+    )
+    times = (*instants, *found.before.values(), *found.within.values(), *(one.ns for one in places))
+    plain &= all(0 <= number < _LATEST_NS for number in times) and max(len(by_kind), len(found.used)) <= _MOST_KINDS
     return found if plain and all(one.line >= 0 for one in places) else None
 
 

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 MOST_PLACES: Final = 40
-IMPORTING: Final = "importlib:import"
-"""The innermost function of a place at which a module was being imported."""
+MODEL: Final = "model"
+"""The work of a place at which the model runs, or learns."""
 
 
 class JobPlace(msgspec.Struct, frozen=True):
@@ -21,6 +21,15 @@ class JobPlace(msgspec.Struct, frozen=True):
     leaf: str
     ns: int
     """The time between looks: code that holds Python's lock is looked at less often, and counts as long as it took."""
+    work: str = ""
+    """Its kind (`whystall.vocabulary.job_work`), or `MODEL`; empty: the job's own code."""
+    role: str = ""
+    """The occasional work that it belongs to (`whystall.vocabulary.episodes`), if any."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind in a ledger: the role where the work is the model's, or the job's own."""
+        return self.work if self.work not in ("", MODEL) else self.role or self.work
 
 
 class JobTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +51,15 @@ class JobTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The last step ended."""
     ended_unix_ns: int | None = None
     """The interpreter began to end."""
-    imports_ns: int = 0
-    """Time in imports between the import of torch and the first batch, by looks at the main thread."""
+    before: dict[str, int] = {}
+    """The time of each kind of work between the import of torch and the end of the first step, by looks."""
+    within: dict[str, int] = {}
+    """The same between the end of the first step and that of the last one, without the model's and the job's own."""
+    used: list[str] = []
+    """Packages with a function on the main thread's stack in steps."""
     before_steps: list[JobPlace] = []
-    """Where the main thread was between the import of torch and the first batch."""
+    """Where the main thread was between the import of torch and the end of the first step."""
+    within_steps: list[JobPlace] = []
+    """Where it was between steps, and in occasional work within them."""
     after_steps: list[JobPlace] = []
     """Where it was after the end of the last step."""

@@ -1,65 +1,143 @@
-"""Lines of the user's that take long outside of steps: candidates without a gain of a step, in seconds of the job."""
+"""Lines of the user's that take long outside of steps: candidates with a saving of the whole job, in seconds."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, Self
 
+from whystall.analysis.whole_job import WholeJob
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Standing
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.causes import Cause
+from whystall.diagnosis.finding import Evidence, JobSaving, Remedy
 from whystall.diagnosis.units import duration
 from whystall.diagnosis.where import heaviest
-from whystall.run_folder.job_times import IMPORTING, JobPlace
+from whystall.run_folder.job_times import JobPlace
+from whystall.vocabulary.job_work import IMPORTS
+
+Chosen = Callable[[JobPlace], bool]
+"""Whether a place belongs to a cause."""
 
 _SHOWN: Final = 3
-_IMPORTS: Final = re.compile(r"^(import|from)\s+[\w.]+")
+_IMPORTS: Final = re.compile(r"^(import|from)\s+(?P<package>\w+)")
 
 
-def is_import(place: JobPlace) -> bool:
-    """Whether a line is a statement that imports."""
-    return _IMPORTS.match(place.text) is not None
+def imported(place: JobPlace) -> str | None:
+    """The package that a line imports; ``None`` where it is no import.
+
+    >>> imported(JobPlace("train.py", 3, "<module>", "from pandas.io import sql", "pandas:x", 1))
+    'pandas'
+    """
+    found = _IMPORTS.match(place.text)
+    return found["package"] if found is not None else None
 
 
 def imports_by_itself(place: JobPlace) -> bool:
     """Whether a line imports without saying so, as a constructor that loads its module on first use does."""
-    return place.leaf == IMPORTING and not is_import(place)
+    return place.work == IMPORTS and imported(place) is None
 
 
 class Long(NamedTuple):
-    """How long lines take to be worth knowing: seconds at any share of the job, or fewer seconds at a share."""
+    """How long lines take to be named: seconds at any share of the job, or fewer seconds at a share."""
 
     long_s: float
     least_s: float
     least_share: float
+
+    @classmethod
+    def of(cls, cause: Cause) -> Self:
+        """The thresholds of a cause's entry."""
+        return cls(*(cause.threshold(name) for name in cls._fields))
 
     def reached(self, ns: int, share: float) -> bool:
         """Whether a time, with its share of the job, is that long."""
         return ns >= self.long_s * 1e9 or (ns >= self.least_s * 1e9 and share >= self.least_share)
 
 
-def long_lines(case: Case, cause: str, long: Long, part: str, found: Sequence[JobPlace]) -> Iterator[Standing]:
-    """One candidate for lines outside of steps, if together they are long; ``part`` is their part of the job."""
+class Removed(NamedTuple):
+    """The share of the lines' time that the remedy saves: at least, as expected, at most."""
+
+    floor: float
+    expected: float
+    ceiling: float
+
+    @classmethod
+    def of(cls, cause: Cause) -> Self:
+        """The shares of a cause's entry."""
+        return cls(*(cause.threshold(f"removed_{name}") for name in ("least", "expected", "most")))
+
+
+def before_the_first_step(job: WholeJob, chosen: Chosen) -> tuple[list[JobPlace], int]:
+    """The chosen places until the first step of the last rank ended, and how much sooner it would end without them.
+
+    The ranks wait for each other in the first step: it begins when the last one comes, with or without the change.
+    """
+    found = list(filter(chosen, job.before_steps))
+    own = sum(place.ns for place in found)
+    if job.first_step_ns is None:
+        return found, own
+    others = [one.first_step_ns - sum(place.ns for place in one.places if chosen(place)) for one in job.others]
+    return found, min(own, max(job.first_step_ns - max([job.first_step_ns - own, *others]), 0))
+
+
+def long_lines(
+    case: Case,
+    cause: Cause,
+    where: str,
+    chosen: Chosen,
+    *,
+    later: Sequence[JobPlace] = (),
+    starts: bool = True,
+    detail: str = "",
+    facts: Sequence[Evidence] = (),
+    remedy: Remedy | None = None,
+) -> Iterator[Standing]:
+    """One candidate for the lines outside of steps that are chosen, if together they are long.
+
+    ``where`` says where they are in the job, ``later`` are those after the first step, and ``starts`` is whether those
+    before its end count. An entry without ``removed_…`` saves nothing that is known.
+    """
     job = case.facts.job
     if job is None:
         return
+    before, sooner = before_the_first_step(job, chosen) if starts else ([], 0)
+    found = sorted([*before, *later], key=lambda place: -place.ns)
     whole = sum(place.ns for place in found)
     share = whole / max(job.wall_ns, 1)
-    if not long.reached(whole, share):
+    if not Long.of(cause).reached(whole, share):
         return
     shown = found[:_SHOWN]
     yield Standing(
-        cause=cause,
+        cause=cause.id,
         attributed_ns=0,
-        detail=duration(whole),
+        detail=": ".join(filter(None, [duration(whole), detail])),
         evidence=(
-            evidence.time(f"in these lines, {part}", whole),
-            evidence.share("of the whole job", share),
+            evidence.time(f"in these lines, {where}", whole),
+            evidence.share("of the whole job", min(share, 1.0)),
+            *facts,
             *(evidence.time(f"at {place.file}:{place.line}", place.ns) for place in shown),
         ),
         code=heaviest({(place.file, place.line, place.text or place.function): float(place.ns) for place in found}),
         ranks=(job.rank,),
         confidence=0.9,
         severity="info",
+        remedy=remedy,
+        saves=_saving(cause, job, sooner, sum(place.ns for place in later)),
+    )
+
+
+def _saving(cause: Cause, job: WholeJob, sooner: int, later: int) -> JobSaving | None:
+    """The seconds that the remedy saves, within those of the job."""
+    if "removed_expected" not in cause.thresholds:
+        return None
+    removed = Removed.of(cause)
+    sooner = min(sooner, job.wall_ns)
+    whole = min(sooner + later, job.wall_ns)
+    return JobSaving(
+        floor_ns=round(whole * removed.floor),
+        expected_ns=round(whole * removed.expected),
+        ceiling_ns=round(whole * removed.ceiling),
+        first_step_ns=min(round(sooner * removed.expected), round(whole * removed.expected)),
     )

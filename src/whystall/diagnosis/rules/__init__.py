@@ -53,6 +53,7 @@ from whystall.diagnosis.rules.device import (
     degraded,
     throttled,
 )
+from whystall.diagnosis.rules.end import tail
 from whystall.diagnosis.rules.episodic import (
     checkpoint,
     evaluation,
@@ -108,7 +109,19 @@ from whystall.diagnosis.rules.pipeline import (
     sequence_imbalance,
     stage_imbalance,
 )
-from whystall.diagnosis.rules.start import imports, set_up, tail
+from whystall.diagnosis.rules.start import (
+    commands,
+    compiling,
+    evaluation_first,
+    group,
+    imports,
+    network_wait,
+    random_init,
+    set_up,
+    tokenised_each_time,
+    weights,
+    workers,
+)
 
 RULES: tuple[Rule, ...] = (
     synchronous_loader.RULE,
@@ -181,7 +194,16 @@ RULES: tuple[Rule, ...] = (
     bubble.RULE,
     stage_imbalance.RULE,
     imports.RULE,
+    random_init.RULE,
+    weights.RULE,
+    tokenised_each_time.RULE,
     set_up.RULE,
+    commands.RULE,
+    network_wait.RULE,
+    group.RULE,
+    workers.RULE,
+    evaluation_first.RULE,
+    compiling.RULE,
     tail.RULE,
     sequence_imbalance.RULE,
     checkpoint.RULE,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from whystall.analysis.whole_job import JobPartName, WholeJob
+from msgspec import structs
+
+from whystall.analysis.whole_job import JobPart, JobPartName, WholeJob, part_of
 from whystall.report import tables
 from whystall.report.names import line_of_code
 from whystall.report.schema import Report
@@ -18,13 +20,30 @@ _MEANING: Final[dict[JobPartName, str]] = {
     "before torch": "Code and imports before torch is imported",
     "import torch": "torch itself, with what it imports",
     "imports": "Imports after torch, also hidden ones in a constructor",
-    "set-up": "Model, weights, data, until the first batch",
-    "first step": "From the first batch to the end of the first step, compilation included",
+    "commands": "Other programs run, and the job waits",
+    "network": "Connections are opened and read",
+    "group": "Process groups are formed",
+    "ranks": "Waits for other ranks",
+    "random init": "Parameters get random values",
+    "weights": "Weights are read into the model",
+    "move": "The model moves to its device",
+    "tokens": "Text becomes tokens",
+    "data": "Libraries read and change data",
+    "workers": "Loaders' workers start and end, until their first batch",
+    "compile": "torch.compile and other compilers",
+    "evaluation": "The model is evaluated",
+    "saves": "Checkpoints are written",
+    "logging": "Progress is logged",
+    "set-up": "The job's other code before the first step",
+    "first step": "The model runs until its first step ends",
     "steps": "All further steps",
     "recording": "whystall opens windows and writes traces",
-    "tail": "After the last step",
+    "tail": "The job's other code after the last step",
     "exit": "Python ends",
 }
+_LATER: Final = {"start": "", "steps": ", between steps", "end": ", after the last step"}
+_OF_ITSELF: Final = frozenset({"steps", "recording", "tail", "exit"})
+"""Parts whose phase is clear."""
 _LEAST: Final = 0.01
 """Share of its table's time that a line needs to be listed."""
 
@@ -37,16 +56,23 @@ def parts(report: Report, limits: Limits) -> Table:
     )  # fmt: skip
     job = report.job
     found = job.parts if job is not None else []
+    largest = sorted(found, key=lambda one: -one.ns)[: limits.rows]
     rows = (
         (
-            Cell(one.part.capitalize(), one.part),
+            Cell(_name(one), one.part),
             tables.duration(one.ns),
             tables.share(one.ns / max(job.wall_ns, 1) if job is not None else None),
             Cell(_MEANING[one.part], one.part),
         )
-        for one in found[: limits.rows]
+        for one in found
+        if one in largest
     )
     return tables.table("job", "The whole job", _caption(job), columns, rows, total=len(found))
+
+
+def _name(part: JobPart) -> str:
+    later = "" if part.part in _OF_ITSELF else _LATER[part.phase]
+    return f"{part.part.capitalize()}{later}"
 
 
 def _caption(job: WholeJob | None) -> str:
@@ -60,7 +86,7 @@ def lines(report: Report, limits: Limits) -> Table:
     """The lines with most of the time outside of steps."""
     columns = (
         Column("When", "text", priority=1), Column("Line", "name", priority=1), Column("Code", "prose", priority=1),
-        Column("Time", priority=1), Column("In", "name", priority=3),
+        Column("Time", priority=1), Column("Work", "text", priority=2), Column("In", "name", priority=3),
     )  # fmt: skip
     found = list(_places(report.job)) if report.job is not None else []
     shown = tables.largest(found, limits, lambda one: (one[1].ns, f"{one[1].file}:{one[1].line:09}"))
@@ -70,15 +96,23 @@ def lines(report: Report, limits: Limits) -> Table:
             tables.name(line_of_code(one.file, one.line), limits),
             tables.words(one.text or one.function, limits),
             tables.duration(one.ns),
+            tables.words(part_of(one) or "", limits),
             tables.name(one.leaf, limits),
         )
         for when, one in shown
     )
-    caption = "Where the main thread was found before the first step ended and after the last one, by time."
+    caption = (
+        "Where the main thread was found until the first step ended, in occasional work between steps, and after the "
+        "last one, by time."
+    )
     return tables.table("outside", "Outside of steps", caption, columns, rows, total=len(found))
 
 
 def _places(job: WholeJob) -> Iterator[tuple[str, JobPlace]]:
-    """Lines with a hundredth of the whole job."""
-    for when, places in (("before", job.before_steps), ("after", job.after_steps)):
-        yield from ((when, one) for one in places if one.ns >= _LEAST * job.wall_ns)
+    """Lines with a hundredth of the whole job, each kind of work there once."""
+    for when, places in (("before", job.before_steps), ("within", job.within_steps), ("after", job.after_steps)):
+        by_work: dict[tuple[str, int, str | None], list[JobPlace]] = {}
+        for place in places:
+            by_work.setdefault((place.file, place.line, part_of(place)), []).append(place)
+        whole = (structs.replace(same[0], ns=sum(one.ns for one in same)) for same in by_work.values())
+        yield from ((when, one) for one in whole if one.ns >= _LEAST * job.wall_ns)

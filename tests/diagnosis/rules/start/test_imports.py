@@ -1,15 +1,19 @@
-"""start.imports: import statements that take long fire it; imports hidden in a constructor do not."""
+"""start.imports: packages that no step uses fire it; torch, packages at work in steps and hidden imports do not."""
 
 from __future__ import annotations
 
 from tests.diagnosis.rules.start.jobs import HIDDEN, IMPORTS, PREPARES, S, found
 
 
-def test_imports_of_a_fifth_of_the_job_are_worth_knowing() -> None:
+def test_imports_of_a_fifth_of_the_job_are_named() -> None:
     (finding,) = found(IMPORTS).values()
     assert (finding.id, finding.severity, finding.gain) == ("start.imports", "info", None)
     assert (finding.evidence[0].value, finding.evidence[1].value) == (4 * S, 0.2)
     assert (finding.code[0].file, finding.code[0].line) == ("train.py", IMPORTS.line)
+
+
+def test_a_package_at_work_in_steps_is_needed() -> None:
+    assert found(IMPORTS, used=["heavy"]) == {}
 
 
 def test_an_import_hidden_in_a_constructor_is_left_alone() -> None:

@@ -1,1 +1,1 @@
-"""Causes before the first step and after the last one."""
+"""Causes before the end of the first step."""

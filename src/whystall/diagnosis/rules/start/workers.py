@@ -1,25 +1,26 @@
-"""Lines that go on for long after the last step."""
+"""Loaders' workers that take long to start and to end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+from whystall.analysis.whole_job import part_of
 from whystall.diagnosis.candidate import Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.job_lines import Long, long_lines
+from whystall.diagnosis.detectors.job_lines import long_lines
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
-_LONG: Final = Long(CAUSE.threshold("long_s"), CAUSE.threshold("least_s"), CAUSE.threshold("least_share"))
 
 
 def of_watched(case: Case) -> Iterator[Standing]:
-    """All lines after the last step."""
+    """Lines that wait for workers to start, to end, or for the first batch of each."""
     job = case.facts.job
     if job is not None:
-        yield from long_lines(case, CAUSE.id, _LONG, "after the last step", job.after_steps)
+        later = [place for place in (*job.within_steps, *job.after_steps) if part_of(place) == "workers"]
+        yield from long_lines(case, CAUSE, "outside of steps", lambda place: part_of(place) == "workers", later=later)
 
 
 RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))

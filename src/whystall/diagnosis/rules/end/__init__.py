@@ -1,0 +1,1 @@
+"""Causes after the last step."""
