@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Final, Literal
 
 import msgspec
@@ -156,5 +157,9 @@ def decode(data: bytes) -> Report:
 
 
 def json_schema() -> dict[str, object]:
-    """The JSON Schema (draft 2020-12) of ``whystall.report/1``."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA} | msgspec.json.schema(Report)
+    """The JSON Schema (draft 2020-12) of ``whystall.report/1``; its descriptions are free of indentation."""
+    found = msgspec.json.schema(Report)
+    for one in found["$defs"].values():
+        if "description" in one:  # msgspec cleans them from 0.23 on
+            one["description"] = inspect.cleandoc(one["description"])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA} | found
