@@ -112,8 +112,8 @@ class WholeJob(Result):
     before_steps: list[JobPlace] = msgspec.field(default_factory=list)
     within_steps: list[JobPlace] = msgspec.field(default_factory=list)
     after_steps: list[JobPlace] = msgspec.field(default_factory=list)
-    used: list[str] = msgspec.field(default_factory=list)
-    """Packages that were at work in steps."""
+    used: list[str] | None = None
+    """Packages that are at work in steps; ``None``: not known."""
     others: list[RankStart] = msgspec.field(default_factory=list)
     """The starts of the other ranks."""
 

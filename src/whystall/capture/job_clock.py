@@ -14,6 +14,7 @@ Place = tuple[str, int, str, str, str, str]
 """File, line, function, the innermost function as ``module:name``, and the kind of work and role (`JobPlace`)."""
 _MOST_KEPT: Final = 2_000
 _MOST_USES: Final = 200
+_FEWEST_USES: Final = 10
 _MOST_USED: Final = 200
 
 
@@ -36,7 +37,7 @@ class OutsideSteps:
         self.used: set[str] = set()
         """Packages whose functions were on the stack in the first looks at steps."""
         self._since: dict[Place, int] = {}
-        self._step = self._uses = 0
+        self.uses_seen = self._step = 0
         self._looked_ns = clock.perf_counter_ns()
 
     def add(self, place: Place, step: int) -> None:
@@ -51,8 +52,8 @@ class OutsideSteps:
 
     def uses(self, packages: Callable[[], set[str]]) -> None:
         """A step runs; ``packages`` lists those on the stack, which is asked for in the first steps only."""
-        if self._uses < _MOST_USES:
-            self._uses += 1
+        if self.uses_seen < _MOST_USES:
+            self.uses_seen += 1
             self.used |= packages()
 
     def begin_again(self) -> None:
@@ -102,11 +103,13 @@ class JobClock:
         steps: int,
         last_step_ns: int,
         shown: Callable[[Place, int], JobPlace],
+        packages: set[str],
         *,
         ended: bool,
     ) -> JobTimes | None:
         """The instants so far, with the lines, after ``steps`` steps; the latest ended at ``last_step_ns``.
 
+        ``packages`` are those of the job's modules and data sets.
         ``None`` where the capture was not there from the process's start.
         """
         if self._stamps is None:
@@ -123,7 +126,7 @@ class JobClock:
             ended_unix_ns=clock.time_ns() if ended else None,
             before=_by_kind(before),
             within=_by_kind(within),
-            used=sorted(outside.used)[:_MOST_USED],
+            used=sorted(outside.used | packages)[:_MOST_USED] if outside.uses_seen >= _FEWEST_USES else None,
             before_steps=before[:MOST_PLACES],
             within_steps=within[:MOST_PLACES],
             after_steps=_shown(outside.since(steps), shown)[:MOST_PLACES] if ended and stepped else [],

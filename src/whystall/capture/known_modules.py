@@ -17,6 +17,8 @@ class Known:
         self._living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.ever = 0
         """How many were seen in all."""
+        self.packages: set[str] = set()
+        """Where their classes come from."""
 
     def add(self, thing: object) -> None:
         """Remembers one by identity, not by equality; only once."""
@@ -24,6 +26,7 @@ class Known:
             return
         self._living[id(thing)] = thing
         self.ever += 1
+        self.packages.add(type(thing).__module__.partition(".")[0])
 
     def count(self) -> int:
         """How many are alive."""

@@ -22,6 +22,8 @@ class LoadersSeen:
         self._seen: dict[int, dict[str, Any]] = {}
         self._latest: dict[str, Any] = {}
         self._first_batches = 0
+        self.packages: set[str] = set()
+        """Where the classes of data sets come from."""
         self.maker: Place | None = None
         """The user's function that puts the batches of the loader that was begun last together, if there is one."""
 
@@ -33,6 +35,7 @@ class LoadersSeen:
     def asked(self, loader: Any) -> None:
         """A loader begins to hand out batches."""
         self._first_batches = max(loader.num_workers, 1)
+        self.packages.add(type(getattr(loader, "dataset", None)).__module__.partition(".")[0])
         self.maker = _maker(loader)
         found = _facts(loader)
         own = id(loader)

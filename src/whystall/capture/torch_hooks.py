@@ -187,6 +187,11 @@ class TorchHooks:
         return self._modules.ever
 
     @property
+    def packages(self) -> set[str]:
+        """The packages of the classes of all modules so far."""
+        return self._modules.packages
+
+    @property
     def modules_living(self) -> int:
         """How many of them are alive."""
         return self._modules.count()

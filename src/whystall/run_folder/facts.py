@@ -259,11 +259,10 @@ def _job(value: object) -> JobTimes | None:
     words = (word for one in places for word in (one.file, one.function, one.text, one.leaf, one.work, one.role))
     instants = [at for at in msgspec.structs.astuple(found) if isinstance(at, int)]
     by_kind = {**found.before, **found.within}
-    plain = (
-        all(len(word) <= _LONGEST_WORD for word in (*words, *by_kind, *found.used)) and len(places) <= 3 * MOST_PLACES
-    )
+    used = found.used or []
+    plain = all(len(word) <= _LONGEST_WORD for word in (*words, *by_kind, *used)) and len(places) <= 3 * MOST_PLACES
     times = (*instants, *found.before.values(), *found.within.values(), *(one.ns for one in places))
-    plain &= all(0 <= number < _LATEST_NS for number in times) and max(len(by_kind), len(found.used)) <= _MOST_KINDS
+    plain &= all(0 <= number < _LATEST_NS for number in times) and max(len(by_kind), len(used)) <= _MOST_KINDS
     return found if plain and all(one.line >= 0 for one in places) else None
 
 

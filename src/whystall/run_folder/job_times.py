@@ -55,8 +55,8 @@ class JobTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The time of each kind of work between the import of torch and the end of the first step, by looks."""
     within: dict[str, int] = {}
     """The same between the end of the first step and that of the last one, without the model's and the job's own."""
-    used: list[str] = []
-    """Packages with a function on the main thread's stack in steps."""
+    used: list[str] | None = None
+    """Packages on the main thread's stack in steps, and those of modules and data sets; ``None``: too few looks."""
     before_steps: list[JobPlace] = []
     """Where the main thread was between the import of torch and the end of the first step."""
     within_steps: list[JobPlace] = []

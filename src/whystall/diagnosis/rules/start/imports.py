@@ -17,7 +17,9 @@ CAUSE: Final = cause_beside(__name__)
 def of_watched(case: Case) -> Iterator[Standing]:
     """Import statements of packages that the steps were never found in."""
     job = case.facts.job
-    used = {"torch", *(job.used if job is not None else ())}
+    if job is None or job.used is None:
+        return
+    used = {"torch", *job.used}
     yield from long_lines(
         case, CAUSE, "before the end of the first step", lambda place: (imported(place) or "torch") not in used
     )
