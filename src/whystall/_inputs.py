@@ -31,6 +31,7 @@ from whystall.plugins import brought
 from whystall.report.hang_text import summarize
 from whystall.run_folder.description import command_line, read_document
 from whystall.run_folder.facts import RankFacts, all_padding, read_run_file, read_settings
+from whystall.run_folder.job_journal import read_journals
 from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON, rank_files
 from whystall.run_folder.samples import unix_ns
 from whystall.verify.remedies import brought as brought_by
@@ -99,8 +100,19 @@ def _whole_job(folders: Sequence[Path], began: int | None, ranks: Sequence[RankF
     if len(folders) != 1 or began is None:
         return None
     ended = unix_ns(read_document(folders[0] / RUN_JSON).get("ended_unix_ns")) or None
+    kept = read_journals(folders[0]) if not ranks or not all(rank.ended for rank in ranks) else {}
     times = {rank.rank: rank.job for rank in ranks if rank.job is not None}
+    times |= {rank.rank: kept[rank.pid] for rank in ranks if not rank.ended and rank.pid in kept}
     return whole_job(began, ended, times, {rank.rank: rank.paused_ns for rank in ranks})
+
+
+def job_without_steps(folder: Path) -> WholeJob | None:
+    """The ledger of a run without a rank that stepped: of its process that began first."""
+    running = read_document(folder / RUN_JSON)
+    began, ended = (unix_ns(running.get(name)) or None for name in ("began_unix_ns", "ended_unix_ns"))
+    processes = read_journals(folder).values()
+    first = min(processes, key=lambda times: times.process_unix_ns or times.capture_unix_ns or 0, default=None)
+    return whole_job(began, ended, {0: first}, {}) if began is not None and first is not None else None
 
 
 def stood_still(folder: Path, failures: list[str]) -> list[str]:

@@ -160,8 +160,9 @@ def whole_job(
 
 def _parts(began: int, ended: int | None, times: JobTimes, paused: int) -> list[JobPart]:
     at, parts = began, []
+    open_at = _open_part(times) if times.ended_unix_ns is None else None
     for phase, name, boundary in _BOUNDARIES:
-        instant = getattr(times, boundary)
+        instant = ended if name == open_at else getattr(times, boundary)
         if instant is None:
             continue
         upto = max(min(instant, ended) if ended is not None else instant, at)
@@ -170,6 +171,13 @@ def _parts(began: int, ended: int | None, times: JobTimes, paused: int) -> list[
     if ended is not None:
         parts.append(JobPart(part="exit", phase="end", ns=max(ended - at, 0)))
     return [split for part in parts for split in _split(part, times, paused)]
+
+
+def _open_part(times: JobTimes) -> JobPartName:
+    """The part in which a process that did not end was when it was last seen: it lasts until the launcher's end."""
+    if times.first_step_unix_ns is None:
+        return "set-up"
+    return "steps" if times.last_step_unix_ns is None or not times.after_steps else "tail"
 
 
 def _split(part: JobPart, times: JobTimes, paused: int) -> list[JobPart]:

@@ -15,6 +15,7 @@ Place = tuple[str, int, str, str, str, str]
 _MOST_KEPT: Final = 2_000
 _MOST_USES: Final = 200
 _FEWEST_USES: Final = 10
+_LONG_NS: Final = 5_000_000_000
 _MOST_USED: Final = 200
 
 
@@ -34,18 +35,23 @@ class OutsideSteps:
         """Until the first step ended."""
         self.within: dict[Place, int] = {}
         """Since then, in work other than the model's and the job's own."""
+        self._unwritten: dict[tuple[int, Place], int] = {}
         self.used: set[str] = set()
         """Packages whose functions were on the stack in the first looks at steps."""
         self._since: dict[Place, int] = {}
-        self.uses_seen = self._step = 0
+        self.uses_seen = self.step = 0
+        self.began_again = False
+        """Whether `begin_again` was called since the journal was written."""
         self._looked_ns = clock.perf_counter_ns()
 
     def add(self, place: Place, step: int) -> None:
         """The main thread is at a place after ``step`` steps; the time since the last look counts for it."""
         now = clock.perf_counter_ns()
         passed, self._looked_ns = now - self._looked_ns, now
-        if step != self._step:
+        if step != self.step:
             self._step_ended(step)
+            self._unwritten = {one: ns for one, ns in self._unwritten.items() if not one[0] or _lasts(one[1])}
+        self._unwritten[step, place] = self._unwritten.get((step, place), 0) + passed
         counts = self._since if step else self.before
         if place in counts or len(counts) < _MOST_KEPT:
             counts[place] = counts.get(place, 0) + passed
@@ -62,21 +68,39 @@ class OutsideSteps:
             for place, ns in places.items():
                 self.before[place] = self.before.get(place, 0) + ns
         self.within, self._since = {}, {}
+        self.began_again = True
 
     def _step_ended(self, step: int) -> None:
         for place, ns in self._since.items():
-            work, role = place[4:]
-            if (role or work not in ("", MODEL)) and (place in self.within or len(self.within) < _MOST_KEPT):
+            if _lasts(place) and (place in self.within or len(self.within) < _MOST_KEPT):
                 self.within[place] = self.within.get(place, 0) + ns
-        self._step, self._since = step, {}
+        self.step, self._since = step, {}
+
+    def unwritten(self, since_step_ns: int) -> dict[int, dict[Place, int]]:
+        """The time at each place since the last call, by the number of steps before it.
+
+        The model's and the job's own work counts only once its step has gone on for ``_LONG_NS``.
+        """
+        every = since_step_ns >= _LONG_NS
+        found: dict[int, dict[Place, int]] = {}
+        for step, place in list(self._unwritten):
+            if every or not step or _lasts(place):
+                found.setdefault(step, {})[place] = self._unwritten.pop((step, place))
+        return found
 
     def since(self, step: int) -> dict[Place, int]:
         """The time at each place since the latest step, the one of this number, ended."""
-        return self._since if step == self._step else {}
+        return self._since if step == self.step else {}
 
     def looked(self) -> None:
         """A look that counts for no place: the time until it is dropped."""
         self._looked_ns = clock.perf_counter_ns()
+
+
+def _lasts(place: Place) -> bool:
+    """Whether the time at a place is kept once its step has ended."""
+    work, role = place[4:]
+    return bool(role) or work not in ("", MODEL)
 
 
 class JobClock:
@@ -96,6 +120,18 @@ class JobClock:
     def first_step(self) -> None:
         """The first step has ended."""
         self._first_step_unix_ns = clock.time_ns()
+
+    def instants(self) -> dict[str, int]:
+        """The instants so far that are known, by the names of `JobTimes`."""
+        if self._stamps is None:
+            return {}
+        known = {
+            "process_unix_ns": self._process_unix_ns,
+            **self._stamps._asdict(),
+            "first_batch_unix_ns": self._first_batch_unix_ns,
+            "first_step_unix_ns": self._first_step_unix_ns,
+        }
+        return {name: at for name, at in known.items() if at is not None}
 
     def told(
         self,

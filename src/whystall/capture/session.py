@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 import platform
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from whystall.capture.faults import Faults, suppress
 from whystall.capture.flight import FlightRecorder
 from whystall.capture.forward_search import ForwardSearch
 from whystall.capture.job_clock import JobClock, Stamps
+from whystall.capture.job_journal import JobJournal
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.loaders import LoadersSeen
 from whystall.capture.machine import MachineSampler, facts
@@ -41,6 +43,7 @@ from whystall.capture.tuned import Change, change_for
 from whystall.capture.windows import Action
 from whystall.run_folder.alive import this_process
 from whystall.run_folder.description import RANKS_IN_WINDOWS, RankDescription, encode
+from whystall.run_folder.job_times import JobPlace
 from whystall.run_folder.layout import CAPTURE_NOW, description_name, staged_description, trace_name
 from whystall.run_folder.samples import LOOKED_AT, PROFILED
 
@@ -54,6 +57,16 @@ _STEPS_BEFORE_JUDGING: Final = 32
 _COUNT_IN_PRODUCTION_NS: Final = 250_000_000
 # The first steps load, compile and allocate: their places are not typical.
 _UNSTEADY_STEPS: Final = 2
+
+
+def _is_a_worker() -> bool:
+    """Whether multiprocessing started this process: a loader's worker, or a rank that its parent spawned."""
+    known = sys.modules.get("multiprocessing.process")
+    return getattr(known, "_parent_process", None) is not None
+
+
+def _row(place: JobPlace) -> list[str | int]:
+    return [place.file, place.line, place.function, place.text, place.leaf, place.work, place.role, place.ns]
 
 
 class Session:
@@ -75,6 +88,9 @@ class Session:
         self._machine = MachineSampler(self, torch)
         self._stacks = StackSampler(self)
         self._job = JobClock(stamps)
+        self._journal = JobJournal(self.folder) if stamps is not None and not _is_a_worker() else None
+        self._told_instants: dict[str, int] = {}
+        self._write_journal = self.faults.guard("journal", self._write_news)
         self._flight = FlightRecorder(torch, self.folder)
         rank = self.faults.guard("rank", lambda: rank_of(torch))
         self._snapshots = MemorySnapshots(torch, self.folder, lambda: rank() or 0, self.faults, wanted=config.memory)
@@ -146,6 +162,9 @@ class Session:
             return
         guard = self.faults.guard
         guard("stacks", self._stacks.stop)()
+        if self._journal is not None:
+            self._write_journal(self._journal, ended_unix_ns=clock.time_ns())
+            self._journal.close()
         self._closed = True
         guard("sampler", self._machine.stop)()
         self._stop_listening()
@@ -347,6 +366,27 @@ class Session:
         began = self._step_began_ns or self._began_ns
         usual = (began - self._began_ns) / max(self.steps, 1)
         self.faults.guard("flight recorder", self._flight.look)(self.steps, now - began, usual)
+
+    def keep_journal(self) -> None:
+        """Writes what is new of the job's parts, now and then; called by the sampler of stacks."""
+        if self._journal is not None and self._journal.is_due and not self._closed:
+            self._write_journal(self._journal)
+
+    def _write_news(self, journal: JobJournal, **more: int) -> None:
+        outside = self._stacks.outside
+        if outside.began_again:
+            outside.began_again = False
+            journal.write({"again": True})
+        instants = self._job.instants() | more
+        news = {name: at for name, at in instants.items() if self._told_instants.get(name) != at}
+        if news:
+            self._told_instants |= news
+            journal.write(news)
+        since_ns = clock.perf_counter_ns() - self._step_began_ns
+        for step, places in outside.unwritten(since_ns).items():
+            ended = {"last_step_unix_ns": clock.time_ns() - since_ns} if step == outside.step and step else {}
+            looks = [_row(job_place(place, ns)) for place, ns in places.items()]
+            journal.write({"step": step, **ended, "looks": looks})
 
     def write_line(self, line: dict[str, Any]) -> None:
         """A line of a sampler's, once there are steps."""

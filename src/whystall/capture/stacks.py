@@ -359,6 +359,7 @@ class StackSampler:
             if self._stop.wait(pause):
                 return
             look(wanted, clock.perf_counter_ns() - wanted, queued)
+            self._session.keep_journal()
             self.cpu_ns = clock.thread_time_ns() - began_ns
             unwritten += pause
             if unwritten >= _WRITE_EVERY_S:

@@ -31,6 +31,9 @@ class Watched(Protocol):
     def part_of_step(self, at_ns: int) -> str | None:
         """The stepping thread's part of the step a moment ago; ``None`` where a sample would not be typical."""
 
+    def keep_journal(self) -> None:
+        """Writes what is new of the job's parts, now and then."""
+
     def write_line(self, line: dict[str, Any]) -> None:
         """Adds a line to the samples."""
 

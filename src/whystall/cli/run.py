@@ -300,7 +300,8 @@ def _report(
         command = f"whystall memory {inputs.shell_quote([str(folder)])}"
         console.note(f"whystall: a device ran out of memory: `{command}` says who held it")
     if not found.samples and not found.traces:
-        from whystall._inputs import stood_still
+        from whystall._inputs import job_without_steps, stood_still
+        from whystall.report.overview import job_sentences
 
         for sentence in stood_still(folder, []):
             console.note(f"whystall: {sentence}")
@@ -309,6 +310,8 @@ def _report(
             f"whystall: {ended}no training step was seen in this run (no optimizer step, no forward pass of a module, "
             "no data loader): nothing to report"
         )
+        for sentence in job_sentences(job_without_steps(folder)):
+            console.note(f"whystall: {sentence}")
         return
     for sentence in overhead_sentences(found):
         console.note(f"whystall: {sentence}")

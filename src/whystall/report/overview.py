@@ -13,7 +13,7 @@ from whystall.analysis.whole_job import WholeJob
 from whystall.analysis.work_results import Throughput
 from whystall.diagnosis.finding import Gain
 from whystall.report import format as fmt
-from whystall.report.names import clean
+from whystall.report.names import clean, line_of_code
 from whystall.report.ranks import RankReport, only_summarised
 from whystall.report.schema import Report
 from whystall.report.vocabulary import PARTS, Part
@@ -21,6 +21,8 @@ from whystall.trace.steps import is_of_an_engine
 
 _LONGEST_SENTENCE = 600
 _LONG_START = 0.1
+_LONG_LINE = 0.05
+_MOST_PARTS, _MOST_LINES = 5, 3
 _FEW_OF_MANY = 24
 _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
@@ -230,6 +232,18 @@ def start_sentence(job: WholeJob | None) -> str:
     longest = sorted(before, key=lambda one: -one.ns)[:3]
     named = ", ".join(f"{one.part} {fmt.duration(one.ns)}" for one in longest)
     return f"The first step ended after {fmt.duration(job.first_step_ns)} of {fmt.duration(job.wall_ns)}: {named}."
+
+
+def job_sentences(job: WholeJob | None) -> tuple[str, ...]:
+    """Where the time of a job without steps went: its longest parts and its longest lines."""
+    if job is None:
+        return ()
+    parts = sorted(job.parts, key=lambda one: -one.ns)[:_MOST_PARTS]
+    named = ", ".join(f"{one.part} {fmt.duration(one.ns)}" for one in parts if one.ns)
+    lines = [place for place in job.before_steps if place.ns >= _LONG_LINE * job.wall_ns][:_MOST_LINES]
+    where = (f"{line_of_code(clean(one.file, 160), one.line)} {fmt.duration(one.ns)}" for one in lines)
+    told = f"; the longest lines: {', '.join(where)}" if lines else ""
+    return (f"the job ran {fmt.duration(job.wall_ns)}: {named}{told}",)
 
 
 def action(report: Report) -> str:

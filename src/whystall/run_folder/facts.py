@@ -79,6 +79,9 @@ class RankFacts(msgspec.Struct, frozen=True):
     paused_ns: int = 0
     """How long recording held the job up."""
     job: JobTimes | None = None
+    pid: int | None = None
+    ended: bool = True
+    """Whether it had ended when it described itself; else it was killed, or still runs."""
 
     @property
     def samples_per_step(self) -> int | None:
@@ -157,6 +160,8 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         steps=_integer(rank.get("steps")),
         paused_ns=min(_integer(overhead.get("paused_ns")) or 0, _LATEST_NS),
         job=_job(rank.get("job")),
+        pid=_integer(rank.get("pid")),
+        ended=rank.get("ended") is not False,
     )
 
 

@@ -38,6 +38,7 @@ _OF_A_RANK: Final = re.compile(
 _STAGED: Final = re.compile(
     rf"\.whystall-[0-9a-f]{{16}}|\.window{_NUMBER}\.begins(?:\.[0-9]+)?|\.run\.json\.[0-9]+|rank{_NUMBER}\.run\.[0-9]+|rank{_NUMBER}\.flight\.[0-9]+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.[0-9]+|\.rank{_NUMBER}\.samples\.jsonl\.[0-9]+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.[0-9]+(?:\.json)?"
 )
+_JOURNAL: Final = re.compile(r"process(?P<pid>[1-9][0-9]{0,9})\.job\.jsonl")
 _OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON))
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -91,6 +92,25 @@ def snapshot_name(rank: int) -> str:
 def oom_name(rank: int) -> str:
     """The same for the moment at which memory ran out."""
     return f"rank{rank}{_OOM}"
+
+
+def journal_name(pid: int) -> str:
+    """The name of a process's journal of the job's parts.
+
+    >>> journal_name(42)
+    'process42.job.jsonl'
+    """
+    return f"process{pid}.job.jsonl"
+
+
+def journals(folder: Path) -> list[tuple[int, Path]]:
+    """The journals in a folder with the numbers of their processes."""
+    found = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        named = _JOURNAL.fullmatch(path.name)
+        if named is not None:
+            found.append((int(named["pid"]), path))
+    return sorted(found)
 
 
 WHOLE_STEPS: Final = "whystall_whole_steps"
@@ -173,7 +193,8 @@ def is_written_by_a_run(name: str) -> bool:
     >>> [is_written_by_a_run(name) for name in ("report.html", "report.py", "resnet.py", "rank0.samples.jsonl")]
     [True, False, False, True]
     """
-    return name in _OF_THE_RUN or rank_file(name) is not None or _STAGED.fullmatch(name) is not None
+    known = _STAGED.fullmatch(name) is not None or _JOURNAL.fullmatch(name) is not None
+    return known or name in _OF_THE_RUN or rank_file(name) is not None
 
 
 def rank_files(folder: Path, kind: Kind) -> list[Path]:
