@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from whystall.analysis.paired import paired
 from whystall.analysis.run_results import Environment, RunSummary
 from whystall.analysis.run_summary import run_summary
+from whystall.analysis.whole_job import WholeJob
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.cli.thresholds import parse
 from whystall.diagnosis.comparison import Comparison, compare_reports
@@ -108,6 +109,7 @@ class Simulated:
     given: Sequence[Any] = field(default_factory=list)
     environment: Environment | None = None
     samples_per_step: int | None = None
+    job: WholeJob | None = None
     source: OneRank = field(default_factory=OneRank)
 
 

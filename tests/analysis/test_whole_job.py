@@ -70,12 +70,14 @@ def test_a_job_that_goes_on_ends_at_its_last_instant() -> None:
     assert sum(found.values()) == 16_600 - BEGAN
 
 
-def test_the_last_rank_to_its_first_step_stands_for_the_job() -> None:
-    early = msgspec.structs.replace(SOME, first_step_unix_ns=5_600)
-    job = whole_job(BEGAN, 18_500, {0: early, 1: SOME}, {})
+def test_the_rank_that_the_others_waited_for_stands_for_the_job() -> None:
+    """Rank 0 was ready after 5,600 - 900 and waited; rank 1 took all of its 5,500 itself."""
+    waits = msgspec.structs.replace(SOME, before={"group": 600, "ranks": 300})
+    late = msgspec.structs.replace(SOME, first_step_unix_ns=6_500)
+    job = whole_job(BEGAN, 18_500, {0: waits, 1: late}, {})
     assert job is not None
-    assert (job.rank, job.ahead_ns, job.first_step_ns, job.first_batch_ns) == (1, 1_000, 5_600, 5_100)
-    assert [(one.rank, one.first_step_ns) for one in job.others] == [(0, 4_600)]
+    assert (job.rank, job.ahead_ns, job.first_step_ns, job.first_batch_ns, job.waited_ns) == (1, 800, 5_500, 5_100, 0)
+    assert [(one.rank, one.first_step_ns, one.own_ns) for one in job.others] == [(0, 5_600, 4_700)]
 
 
 def test_a_batch_after_the_first_step_is_not_its_first() -> None:

@@ -86,15 +86,24 @@ class JobPart(Result):
 
 
 class RankStart(Result):
-    """The start of a rank: the time from the launch to the end of its first step, and its lines until then."""
+    """The start of a rank: the time from the launch to the end of its first step, and its lines until then.
+
+    ``waited_ns`` of it went by while process groups were formed or other ranks were waited for.
+    """
 
     rank: int
     first_step_ns: int
     places: list[JobPlace]
+    waited_ns: int = 0
+
+    @property
+    def own_ns(self) -> int:
+        """The time without the waits."""
+        return max(self.first_step_ns - self.waited_ns, 0)
 
 
 class WholeJob(Result):
-    """The job of the rank whose first step ended last: the other ranks waited for it.
+    """The job of the rank with the longest way to its first step, waits left out: the other ranks waited for it.
 
     The parts are in order and add up to ``wall_ns``. ``first_step_ns`` is the time from the launch to the end of the
     first step, ``None`` if no step ended; ``first_batch_ns`` that to the first batch. ``before_steps`` are the lines at
@@ -107,8 +116,10 @@ class WholeJob(Result):
     parts: list[JobPart]
     first_step_ns: int | None
     first_batch_ns: int | None = None
+    waited_ns: int = 0
+    """The part of ``first_step_ns`` in which process groups were formed, or other ranks were waited for."""
     ahead_ns: int = 0
-    """Time by which the first rank had its first step before this one."""
+    """Time by which the first rank was ready for its first step before this one."""
     before_steps: list[JobPlace] = msgspec.field(default_factory=list)
     within_steps: list[JobPlace] = msgspec.field(default_factory=list)
     after_steps: list[JobPlace] = msgspec.field(default_factory=list)
@@ -126,7 +137,7 @@ def part_of(place: JobPlace) -> JobPartName | None:
 def whole_job(
     began_unix_ns: int, ended_unix_ns: int | None, ranks: Mapping[int, JobTimes], paused_ns: Mapping[int, int]
 ) -> WholeJob | None:
-    """The ledger of the rank that was last to its first step; ``None`` where no rank has times.
+    """The ledger of the rank that was last to be ready for its first step; ``None`` where no rank has times.
 
     ``ended_unix_ns`` is when the launcher saw the command end; without it the ledger ends at the last known instant.
     ``paused_ns`` is, by rank, how long recording held the job up.
@@ -134,28 +145,40 @@ def whole_job(
     known = {rank: times for rank, times in ranks.items() if times.first_step_unix_ns is not None} or dict(ranks)
     if not known:
         return None
-    rank = max(known, key=lambda one: (known[one].first_step_unix_ns or 0, -one))
+    rank = max(known, key=lambda one: ((known[one].first_step_unix_ns or 0) - _waited_ns(known[one]), -one))
     times = known[rank]
     parts = _parts(began_unix_ns, ended_unix_ns, times, paused_ns.get(rank, 0))
     first, batch = times.first_step_unix_ns, times.first_batch_unix_ns
-    firsts = {one: at for one in known if (at := known[one].first_step_unix_ns) is not None}
+    starts = {
+        one: RankStart(
+            rank=one,
+            first_step_ns=max(at - began_unix_ns, 0),
+            places=_longest(known[one].before_steps),
+            waited_ns=_waited_ns(known[one]),
+        )
+        for one in known
+        if (at := known[one].first_step_unix_ns) is not None
+    }
+    ready = [one.own_ns for one in starts.values()]
     return WholeJob(
         rank=rank,
         wall_ns=sum(part.ns for part in parts),
         parts=parts,
         first_step_ns=max(first - began_unix_ns, 0) if first is not None else None,
         first_batch_ns=max(batch - began_unix_ns, 0) if batch is not None and batch <= (first or batch) else None,
-        ahead_ns=max(firsts.values()) - min(firsts.values()) if firsts else 0,
+        waited_ns=_waited_ns(times),
+        ahead_ns=max(ready) - min(ready) if ready else 0,
         before_steps=_longest(times.before_steps),
         within_steps=_longest(times.within_steps),
         after_steps=_longest(times.after_steps),
         used=times.used,
-        others=[
-            RankStart(rank=one, first_step_ns=max(at - began_unix_ns, 0), places=_longest(known[one].before_steps))
-            for one, at in firsts.items()
-            if one != rank
-        ],
+        others=[start for one, start in starts.items() if one != rank],
     )
+
+
+def _waited_ns(times: JobTimes) -> int:
+    """The time in which a rank formed groups or waited for others, before its first step ended."""
+    return sum(times.before.get(kind, 0) for kind in ("group", "ranks"))
 
 
 def _parts(began: int, ended: int | None, times: JobTimes, paused: int) -> list[JobPart]:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from whystall.capture import clock
 from whystall.run_folder.alive import began_ticks
 from whystall.run_folder.job_times import MODEL, MOST_PLACES, JobPlace, JobTimes
+from whystall.vocabulary.job_work import IMPORTS
 
 Place = tuple[str, int, str, str, str, str]
 """File, line, function, the innermost function as ``module:name``, and the kind of work and role (`JobPlace`)."""
@@ -170,10 +171,11 @@ class JobClock:
 
 
 def _shown(places: dict[Place, int], shown: Callable[[Place, int], JobPlace]) -> list[JobPlace]:
-    """The lines by their time, each kind of work with its costliest innermost function."""
-    by_line: dict[tuple[str, int, str, str], tuple[int, Place]] = {}
+    """The lines by their time, each kind of work (and imported package) with its costliest innermost function."""
+    by_line: dict[tuple[str, int, str, str, str], tuple[int, Place]] = {}
     for place, ns in sorted(places.items(), key=lambda one: -one[1]):
-        line = (*place[:2], *place[4:])
+        package = place[3].partition(":")[0].partition(".")[0] if place[4] == IMPORTS else ""
+        line = (*place[:2], *place[4:], package)
         whole, costliest = by_line.get(line, (0, place))
         by_line[line] = whole + ns, costliest
     return [shown(place, ns) for ns, place in sorted(by_line.values(), key=lambda one: -one[0])]

@@ -98,6 +98,7 @@ _OF_MODELS: Final = {
     "torch._tensor": frozenset({"backward"}),
     "torch.autograd": frozenset({"backward", "grad"}),
 }
+_MODULE: Final = "<module>"
 _OF_OPTIMIZERS: Final = frozenset({"step", "profile_hook_step"})
 
 LineKey = tuple[str, str, int, str, str]
@@ -222,6 +223,15 @@ def _work_below(leaf: FrameType | None, own: FrameType | None) -> str:
         first = at if first is None or (at is not None and at < first) else first
         leaf = leaf.f_back
     return work_at(first)
+
+
+def _module_body(frame: FrameType | None) -> FrameType | None:
+    """The innermost module that is being imported in a frame or its callers."""
+    for _ in range(_DEEPEST):
+        if frame is None or frame.f_code.co_name == _MODULE:
+            break
+        frame = frame.f_back
+    return frame
 
 
 def _runs_the_model(frame: FrameType | None) -> bool:
@@ -443,7 +453,8 @@ class StackSampler:
             work = WORKERS if not step or self._session.loader_is_new else ""
         if not work and not step and _runs_the_model(leaf):
             work = MODEL
-        name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
+        inner = _module_body(leaf) or leaf if work == IMPORTS else leaf
+        name = f"{inner.f_globals.get('__name__', '?')}:{inner.f_code.co_name}"
         line = found.f_lineno or found.f_code.co_firstlineno
         return found.f_code.co_filename, line, found.f_code.co_name, name, work, role
 

@@ -1,4 +1,4 @@
-"""``--fail-on``: conditions on a comparison, such as ``step>+3%``, ``idle_input>+2ms`` or ``launches>+0``."""
+"""``--fail-on``: conditions on a comparison, such as ``step>+3%``, ``first-step>+10%`` or ``launches>+0``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _COUNT_UNITS: Final = {"%", ""}
 COUNTS: Final = get_args(CountName)
 NEW_CAUSE: Final = "new-cause"
 _STEP: Final = "step"
-_KINDS: Final[dict[str, Kind]] = {"operator": "operator", "kernel": "kernel", "module": "module"}
+_KINDS: Final[dict[str, Kind]] = {"operator": "operator", "kernel": "kernel", "module": "module", "part": "job"}
+_OF_JOB: Final = ("job", "first-step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Threshold:
             return self._is_uncounted(comparison)
         if comparison.incomparable:
             return f"not comparable: {comparison.incomparable[0]}"
+        if _named(self.what)[0] == "job" and not comparison.job:
+            return "the whole job is known of runs that were watched from their start alone"
         if self.what == _STEP and comparison.speedup_low is None:
             return "too few steps to distinguish a change from noise"
         return None
@@ -85,6 +88,7 @@ class Threshold:
             "operator": comparison.operators,
             "kernel": comparison.kernels,
             "module": comparison.modules,
+            "job": comparison.job,
         }[kind]
         row = next((row for row in rows if row.name == name), None)
         return (None, None, False) if row is None else (row.base_ns or 0, row.candidate_ns or 0, row.beyond_noise)
@@ -92,24 +96,28 @@ class Threshold:
     def check(self, *reports: Timed) -> None:
         """Raises ``UsageError`` where the condition names nothing that one of the reports holds."""
         from whystall.analysis.results import Ledger
+        from whystall.analysis.whole_job import JobPartName
         from whystall.diagnosis.time_changes import names
 
-        if self.what in (NEW_CAUSE, _STEP, *COUNTS):
+        if self.what in (NEW_CAUSE, _STEP, *_OF_JOB, *COUNTS):
             return
         kind, name = _named(self.what)
-        known = {*Ledger.__struct_fields__, *COUNTS} if kind == "ledger" else names(kind, *reports)
+        known = {*Ledger.__struct_fields__, *COUNTS} if kind == "ledger" else set(get_args(JobPartName))
+        known = names(kind, *reports) if kind not in ("ledger", "job") else known
         if name in known:
             return
         import difflib
 
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         hint = f": did you mean {near[0]}?" if near else ""
-        what = "part of the ledger" if kind == "ledger" else f"{kind} of the two runs"
+        what = {"ledger": "part of the ledger", "job": "part of the whole job"}.get(kind, f"{kind} of the two runs")
         raise UsageError(f"--fail-on {self.text!r}: no {what} is called {name!r}{hint}")
 
 
 def _named(what: str) -> tuple[Kind, str]:
     """The kind and the name that a condition speaks of; without a kind it is a part of the ledger."""
+    if what in _OF_JOB:
+        return "job", what
     kind, separator, name = what.partition(":")
     return (_KINDS[kind], name) if separator and kind in _KINDS else ("ledger", what)
 
@@ -127,8 +135,8 @@ def parse(text: str) -> Threshold:
         or match["unit"] not in (_COUNT_UNITS if counted else _UNITS)
     ):
         raise UsageError(
-            f"--fail-on {text!r} is no condition: write step>+3%, idle_input>+2ms, operator:NAME>+10%, launches>+0 "
-            f"or {NEW_CAUSE}"
+            f"--fail-on {text!r} is no condition: write step>+3%, first-step>+10%, idle_input>+2ms, "
+            f"operator:NAME>+10%, part:NAME>+10%, launches>+0 or {NEW_CAUSE}"
         )
     percent = match["unit"] == "%"
     number = float(match["number"]) * _NS.get(match["unit"], 1)

@@ -15,11 +15,13 @@ import msgspec
 from whystall.analysis.paired import SIGMAS, Interval
 from whystall.analysis.run_noise import RunNoise, run_noise
 from whystall.analysis.step_errors import FEWEST_STEPS
+from whystall.analysis.whole_job import WholeJob
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.cause_changes import CauseChange, Judged, cause_changes, named_causes, what_changed
 from whystall.diagnosis.causes import Statistic
 from whystall.diagnosis.comparability import Comparability, Placed, comparability
 from whystall.diagnosis.count_changes import CountChange, Counted, count_changes
+from whystall.diagnosis.job_changes import job_changes
 from whystall.diagnosis.sides import (
     RunLength,
     RunSteps,
@@ -42,6 +44,10 @@ _SURER_SIGMAS = 2.576
 
 class Recorded(Judged, Counted, Placed, Timed, Protocol):
     """The compared part of a report."""
+
+    @property
+    def job(self) -> WholeJob | None:
+        """The whole job, if it was watched from its start."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +78,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     median: Interval | None = None
     counts: list[CountChange] = []
     incomparable: list[str] = []
+    job: list[Change] = []
+    """The whole job, its first step and its parts, where both runs were watched from their start."""
     noise: RunNoise | None = None
     """The noise of the base's runs, if it is a baseline of several; by the statistic that decides."""
 
@@ -179,6 +187,7 @@ def _compared(
         ],
         counts=count_changes(base, candidate, amounts=all(one.same_work for one in known)),
         incomparable=reasons,
+        job=[] if reasons else job_changes(base.job, candidate.job),
         noise=sides.noise,
     )
     return msgspec.structs.replace(comparison, summary=_summary(comparison))

@@ -18,7 +18,7 @@ from whystall.analysis.results import Kernel, Module, Operator
 from whystall.analysis.step_errors import FEWEST_STEPS
 from whystall.diagnosis.sides import Stepped, usual_steps
 
-Kind = Literal["ledger", "operator", "kernel", "module"]
+Kind = Literal["ledger", "operator", "kernel", "module", "job"]
 _Noise = Callable[[str], float]
 _NEGLIGIBLE_NS: Final = 1_000
 
@@ -40,7 +40,10 @@ class Timed(Stepped, Protocol):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that both runs have, or one: its time per step in each (``None``: not there)."""
+    """Something that both runs have, or one: its time per step in each (``None``: not there).
+
+    Of the kind ``job`` it is the time in the whole job.
+    """
 
     kind: Kind
     name: str

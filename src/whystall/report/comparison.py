@@ -19,6 +19,7 @@ _TABLES: tuple[tuple[str, str], ...] = (
     ("operators", "Operators"),
     ("kernels", "Kernels"),
     ("modules", "Modules"),
+    ("job", "Whole job, once"),
 )
 _WORDS = {"gone": "gone", "new": "new", "stays": "stays", "less": "less", "more": "more", "unknown": "?"}
 _LONGEST_NAME = 60
@@ -62,6 +63,8 @@ def delta_words(row: Change, *, comparable: bool) -> str:
 
 def gain_words(row: CauseChange) -> str:
     """Gain of removing a cause, before and now."""
+    if row.base_gain is None and row.candidate_gain is None and row.change != "unknown":
+        return ""  # a cause outside of steps
     gains = [f"{value:.2f}x" if value is not None else fmt.UNKNOWN for value in (row.base_gain, row.candidate_gain)]
     return {
         "gone": f"was worth {gains[0]}",

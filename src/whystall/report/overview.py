@@ -231,7 +231,9 @@ def start_sentence(job: WholeJob | None) -> str:
     before = [one for one in job.parts if one.phase == "start"]
     longest = sorted(before, key=lambda one: -one.ns)[:3]
     named = ", ".join(f"{one.part} {fmt.duration(one.ns)}" for one in longest)
-    return f"The first step ended after {fmt.duration(job.first_step_ns)} of {fmt.duration(job.wall_ns)}: {named}."
+    last = f" Rank {job.rank} was ready {fmt.duration(job.ahead_ns)} after the first rank." if job.ahead_ns else ""
+    whole = f"{fmt.duration(job.first_step_ns)} of {fmt.duration(job.wall_ns)}"
+    return f"The first step ended after {whole}: {named}.{last}"
 
 
 def job_sentences(job: WholeJob | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-MOST_PLACES: Final = 40
+MOST_PLACES: Final = 60
 MODEL: Final = "model"
 """The work of a place at which the model runs, or learns."""
 
@@ -19,6 +19,7 @@ class JobPlace(msgspec.Struct, frozen=True):
     function: str
     text: str
     leaf: str
+    """``module:name``; of an import the innermost module that is imported."""
     ns: int
     """The time between looks: code that holds Python's lock is looked at less often, and counts as long as it took."""
     work: str = ""

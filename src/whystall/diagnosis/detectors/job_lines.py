@@ -72,14 +72,15 @@ class Removed(NamedTuple):
 def before_the_first_step(job: WholeJob, chosen: Chosen) -> tuple[list[JobPlace], int]:
     """The chosen places until the first step of the last rank ended, and how much sooner it would end without them.
 
-    The ranks wait for each other in the first step: it begins when the last one comes, with or without the change.
+    The ranks wait for each other: the step begins when the last one is ready, with or without the change.
     """
     found = list(filter(chosen, job.before_steps))
     own = sum(place.ns for place in found)
     if job.first_step_ns is None:
         return found, own
-    others = [one.first_step_ns - sum(place.ns for place in one.places if chosen(place)) for one in job.others]
-    return found, min(own, max(job.first_step_ns - max([job.first_step_ns - own, *others]), 0))
+    ready = max(job.first_step_ns - job.waited_ns, 0)
+    others = [one.own_ns - sum(place.ns for place in one.places if chosen(place)) for one in job.others]
+    return found, min(own, max(ready - max([ready - own, *others]), 0))
 
 
 def long_lines(

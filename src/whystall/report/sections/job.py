@@ -78,7 +78,7 @@ def _name(part: JobPart) -> str:
 def _caption(job: WholeJob | None) -> str:
     said = "The main thread's time from the launch of the command to its exit; the parts add up to it."
     if job is not None and job.ahead_ns:
-        said += f" This is rank {job.rank}, whose first step ended last."
+        said += f" This is rank {job.rank}, which was the last to be ready for its first step."
     return said
 
 

@@ -10,6 +10,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.job_lines import imported, long_lines
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.run_folder.job_times import JobPlace
 
 CAUSE: Final = cause_beside(__name__)
 
@@ -19,10 +20,15 @@ def of_watched(case: Case) -> Iterator[Standing]:
     job = case.facts.job
     if job is None or job.used is None:
         return
-    used = {"torch", *job.used}
+    used = {None, "torch", *job.used}
     yield from long_lines(
-        case, CAUSE, "before the end of the first step", lambda place: (imported(place) or "torch") not in used
+        case, CAUSE, "before the end of the first step", lambda place: not {imported(place), _loading(place)} & used
     )
+
+
+def _loading(place: JobPlace) -> str:
+    """The package whose module was being imported: one that another line needs stays."""
+    return place.leaf.partition(":")[0].partition(".")[0]
 
 
 RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
