@@ -91,7 +91,7 @@ def _resumes(compiles: Iterable[OneCompile]) -> dict[tuple[str, int], _Resume]:
         if name is None or one.frame is None:
             continue
         known = found.setdefault((one.frame.file, int(name["line"])), _Resume(name["function"]))
-        known.times += 1
+        known.times += not one.backward
         if not one.nested:
             known.total_ns += one.total_ns
             known.dynamo_ns += one.phases.dynamo_ns
@@ -130,12 +130,20 @@ def is_recompile(one: OneCompile) -> bool:
     return not one.backward and bool(one.version) and not one.at_limit and one.times is not None
 
 
+_Function = tuple[int | None, int | None, Place | None]
+
+
+def _function(one: OneCompile) -> _Function:
+    """The identity of a function: its number begins again after a reset."""
+    return one.autograd_id, one.frame_id, one.frame
+
+
 @dataclass(slots=True)
 class _RecompileSum:
     frame: Place | None
     guard: str
     guarded_at: Place | None
-    functions: set[tuple[int | None, int | None]] = field(default_factory=set)
+    functions: set[_Function] = field(default_factory=set)
     times: int = 0
     total_ns: int = 0
 
@@ -143,10 +151,10 @@ class _RecompileSum:
 def recompiles_of(process: ProcessLog) -> tuple[Recompile, ...]:
     """The distinct recompiles by function and failed guard, the costliest first; lazy backward graphs included."""
     backward_ns: dict[str, int] = defaultdict(int)
-    versions: dict[tuple[int | None, int | None], int] = defaultdict(int)
+    versions: dict[_Function, int] = defaultdict(int)
     limited = set()
     for one in process.compiles:
-        function = (one.autograd_id, one.frame_id)
+        function = _function(one)
         if one.backward and not one.nested:
             backward_ns[one.id] += one.total_ns
         if one.at_limit:
@@ -159,7 +167,7 @@ def recompiles_of(process: ProcessLog) -> tuple[Recompile, ...]:
             continue
         key = (one.frame, guard_shape(one.guard))
         known = found.setdefault(key, _RecompileSum(one.frame, one.guard, one.guarded_at))
-        known.functions.add((one.autograd_id, one.frame_id))
+        known.functions.add(_function(one))
         known.times += 1
         known.total_ns += (0 if one.nested else one.total_ns) + backward_ns.pop(one.id, 0)
     results = []

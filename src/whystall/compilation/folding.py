@@ -53,6 +53,8 @@ _LONGEST_GRAPHS: Final = 1_000
 _LIMIT: Final = ("recompile limit", "recompile_limit", "cache_size_limit", "cache size limit")
 _IN_CODE: Final = "Graph break in user code at "
 _REASON: Final = "Graph Break Reason:"
+_OLD_REASON: Final = "Reason:"
+_SKIPPED: Final = "Failed to handle graph break gracefully"
 _STACK_END: Final = "User code traceback:"
 
 
@@ -249,9 +251,10 @@ class ProcessLog:
         """Ends the reading: compiles within others are marked, and those without a name get that of their function."""
         self._slots.clear()
         self._files.clear()
-        frames = {(one.autograd_id, one.frame_id): one.frame for one in self.compiles if one.frame is not None}
+        frames: dict[tuple[int | None, int | None], Place | None] = {}
         for one in self.compiles:
             one.frame = one.frame or frames.get((one.autograd_id, one.frame_id))
+            frames[one.autograd_id, one.frame_id] = one.frame
         ranges = sorted(
             (one.start_ns, -one.total_ns, place)
             for place, one in enumerate(self.compiles)
@@ -446,9 +449,13 @@ def _broken(payload: bytes) -> BrokenAt:
     if first.startswith(_IN_CODE):
         path, _, line = first.removeprefix(_IN_CODE).strip().rpartition(":")
         place = place_of(path, int(line) if line.isdecimal() and len(line) < 10 else 0, "")
-    reason = rest.partition(_REASON)[2] if _REASON in rest else rest
-    reason = reason.partition(_STACK_END)[0]
-    return BrokenAt(place, first_sentence(reason), hint_of(reason), address_of(reason))
+    reason = rest.removeprefix(_OLD_REASON).partition(_STACK_END)[0]
+    reason = reason.partition(_REASON)[2] or reason
+    skipped = reason.lstrip().startswith(_SKIPPED)
+    sentence = first_sentence(reason.partition(_SKIPPED)[2].partition("\n")[2] if skipped else reason)
+    return BrokenAt(
+        place, f"{sentence}{'; the function runs without a graph' * skipped}", hint_of(reason), address_of(reason)
+    )
 
 
 def _latest_reason(payload: bytes) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +17,12 @@ from whystall.errors import InputError
 from whystall.trace.files import Limits
 from whystall.trace.readers.structured_log import StructuredLog, is_structured_log
 
-__all__ = ["find_logs", "read_account"]
+__all__ = ["find_logs", "holds_log", "read_account"]
 
 _MOST_PROCESSES: Final = 10_000
 _MOST_KEYS: Final = 200_000
 _MOST_SHOWN: Final = 5
+_MOST_LOOKED_AT: Final = 64
 _HOW: Final = "set TORCH_TRACE=FOLDER before the job starts: torch writes one file a process there"
 
 
@@ -42,6 +44,11 @@ def read_account(paths: Sequence[Path], limits: Limits | None = None) -> Account
             "The logs have no records of the compile cache: torch 2.4 leaves it off unless "
             "TORCHINDUCTOR_FX_GRAPH_CACHE=1 is set."
         )
+    stated = Counter(one.rank for one in accounts if one.rank is not None)
+    twice = sorted(rank for rank, times in stated.items() if times > 1)
+    if twice:
+        named = ", ".join(map(str, twice[:_MOST_SHOWN])) + (" …" if len(twice) > _MOST_SHOWN else "")
+        notes.append(f"Several processes state rank {named}: their logs may be of different jobs.")
     return Account(tuple(accounts), merged(one.findings for one in accounts), tuple(notes))
 
 
@@ -59,6 +66,13 @@ def find_logs(paths: Sequence[Path]) -> list[Path]:
         else:
             raise InputError(f"{path.name} is no structured log of torch's compiler; {_HOW}")
     return list(dict.fromkeys(found))
+
+
+def holds_log(path: Path) -> bool:
+    """Whether a file is a structured log, or one of the first files in a folder is."""
+    if not path.is_dir():
+        return _is_log(path)
+    return any(_is_log(one) for one in islice(path.iterdir(), _MOST_LOOKED_AT) if one.is_file())
 
 
 def _is_log(path: Path) -> bool:

@@ -101,6 +101,7 @@ class Break:
     resumes: int
     """Compiles of the function that resumes after it."""
     resumes_ns: int
+    """Their time, with that of their backward graphs."""
     resumes_dynamo_ns: int
     """The part of ``resumes_ns`` in Dynamo, which a whole graph would not pay again."""
 

@@ -1,8 +1,8 @@
 """The structured log of torch's compiler (TORCH_TRACE), record by record, of any size.
 
 A record is a line in glog's form whose message is a JSON object; lines that begin with a tab are its payload. The
-object holds the ids of the compile and one other key, the kind. Payloads hold the model's code: only those that a
-caller wants are kept, and no line is kept longer than the next record. Source of the format:
+object holds the kind, with the fields of that kind, and the ids of the compile. Payloads hold the model's code: only
+those that a caller wants are kept, and no line is kept longer than the next record. Source of the format:
 torch/_logging/_internal.py, `trace_structured`.
 """
 
@@ -189,15 +189,15 @@ def _record(raw: Any, header: re.Match[bytes]) -> LogRecord:
     """The record of a JSON object. Raises `ValueError` where it has no kind."""
     if not isinstance(raw, dict):
         raise ValueError("a record is a JSON object")  # noqa: TRY004 - the same as another damage
-    kinds = [key for key in raw if key not in _ENVELOPE]
-    if len(kinds) != 1:
-        raise ValueError("a record has one kind")
-    value = raw[kinds[0]]
-    name = value.get("name") if kinds[0] == "artifact" and isinstance(value, dict) else ""
+    kind = next((key for key in raw if key not in _ENVELOPE), None)  # torch writes it first
+    if kind is None:
+        raise ValueError("a record has a kind")
+    value = raw[kind]
+    name = value.get("name") if kind == "artifact" and isinstance(value, dict) else ""
     number = int(header["number"])
     stated = _whole(raw.get("rank"))
     return LogRecord(
-        kind=kinds[0],
+        kind=kind,
         name=name if isinstance(name, str) else "",
         value=value,
         rank=int(header["rank"]) if stated is None and header["rank"] is not None else stated,
