@@ -116,7 +116,7 @@ def training() -> Log:
     log.event("compile_file", 1001, 1003).event("async_compile.wait", 1003, 1004)
     log.artifact("fx_graph_cache_miss", {"key": "fa", "cache_state": "miss", "time_taken_ns": 4_000_000_000})
     log.artifact("aotautograd_cache_miss", {"key": "aa", "cache_state": "miss"})
-    inner = {"backend_compile_time_s": 6.0, "inductor_compile_time_s": 5.0, "code_gen_time_s": 4.5}
+    inner: dict[str, Any] = {"backend_compile_time_s": 6.0, "inductor_compile_time_s": 5.0, "code_gen_time_s": 4.5}
     log.ends(attempt=1, total=8, **inner, dynamo_compile_time_before_restart_us=SECOND // 2)
     resumed = "torch_dynamo_resume_in_forward_at_12"
     log.starts(main, of="1/0").ends(resumed, 12, of="1/0", start=1010, total=2, backend_compile_time_s=1.5)

@@ -213,7 +213,10 @@ def test_a_function_that_resumes_is_a_break_even_where_nothing_else_is_left(tmp_
 def test_a_skipped_function_and_the_oldest_form_of_a_reason(tmp_path: Path) -> None:
     log = Log()
     for of, reason in (
-        ("0/0", "Graph Break Reason: Failed to handle graph break gracefully. Skipping.\n\nmissing handler\n  Hint: no"),
+        (
+            "0/0",
+            "Graph Break Reason: Failed to handle graph break gracefully. Skipping.\n\nmissing handler\n  Hint: no",
+        ),
         ("1/0", "Reason: Unsupported: builtin: open"),
     ):
         said = f"Graph break in user code at /home/someone/train.py:7\n{reason}\nUser code traceback:\n  secret"
@@ -252,7 +255,9 @@ def test_a_cut_log_keeps_what_it_has(tmp_path: Path) -> None:
     assert found.notes == ("cut.log: 1 damaged records are left out.",)
 
 
-@pytest.mark.parametrize(("content", "says"), [("", "is empty"), ("text\n", "no structured log"), ("{}", "TORCH_TRACE")])
+@pytest.mark.parametrize(
+    ("content", "says"), [("", "is empty"), ("text\n", "no structured log"), ("{}", "TORCH_TRACE")]
+)
 def test_other_files_are_refused(content: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "other.log"
     path.write_text(content)

@@ -162,7 +162,7 @@ def _kernel_compilers(process: ProcessLog) -> Iterator[CompileFinding]:
             saves_ns=waited_ns,
             edit="fill the cache once and keep its folder (TORCHINDUCTOR_CACHE_DIR); torch.compile(..., "
             "backend='aot_eager') while CPU kernels do not matter",
-            known_by=f"compiles waited for it {_times(len(by_cpp))}",
+            known_by=f"{len(by_cpp):,} compile{'s' * (len(by_cpp) > 1)} waited for it",
         )
 
 

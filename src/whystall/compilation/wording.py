@@ -26,7 +26,8 @@ _ADDRESS: Final = re.compile(
 )
 # Texts that name something (a source in a guard, the tensor of a mismatch) stay; others are values.
 _TEXT: Final = re.compile(
-    r"(?P<kept>tensor '[\w.\[\]'\"]{1,200}?'(?= )|\[(?:'[\w.]{1,100}'|\"[\w.]{1,100}\")\])|'[^']*'|\"[^\"]*\"|'.*|\".*",
+    r"(?P<kept>tensor '[\w.\[\]'\"]{1,200}?'(?= )|(?<=[\w\]])\[(?:'[\w.]{1,100}'|\"[\w.]{1,100}\")\])"
+    r"|'[^']*'|\"[^\"]*\"|'.*|\".*",
     re.DOTALL,
 )
 _CODE: Final = re.compile(r"\s+#.*", re.DOTALL)

@@ -10,7 +10,9 @@ from whystall.errors import InputError
 from whystall.trace.readers.structured_log import LogRecord, StructuredLog, is_structured_log
 
 
-def read(path: Path, *, payloads: bool = True, skipped: frozenset[str] = frozenset()) -> tuple[list[LogRecord], StructuredLog]:
+def read(
+    path: Path, *, payloads: bool = True, skipped: frozenset[str] = frozenset()
+) -> tuple[list[LogRecord], StructuredLog]:
     log = StructuredLog(path, skipped, lambda _: payloads)
     return list(log.records()), log
 
@@ -63,7 +65,10 @@ def test_lines_of_ranks_may_alternate(tmp_path: Path) -> None:
 
     found, _ = read(path)
 
-    assert [(record.name, record.rank, record.payload) for record in found] == [("a", 0, b"x0\ny0"), ("b", 12, b"x1\ny1")]
+    assert [(record.name, record.rank, record.payload) for record in found] == [
+        ("a", 0, b"x0\ny0"),
+        ("b", 12, b"x1\ny1"),
+    ]
 
 
 def test_what_is_a_log(tmp_path: Path) -> None:
@@ -79,12 +84,12 @@ def test_what_is_a_log(tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_payloads_or_lines(tmp_path: Path) -> None:
     path = tmp_path / "large.log"
-    code = "x" * 99 + "\n\t"
+    code = "x" * 3_998 + "\n\t"
     with path.open("w") as file:
         for _ in range(4):
             file.write(Log().record("inductor_output_code", {}, payload="").text().rstrip("\n"))
             for _ in range(40):
-                file.write(code * 2_000)  # 8 MB a payload
+                file.write(code * 50)  # 8 MB a payload
             file.write("\n")
         file.write("y" * (24 << 20) + "\n")  # a line without an end in sight
         file.write(Log().ends().text())
