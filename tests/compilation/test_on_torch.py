@@ -37,6 +37,15 @@ def scaled(x):
     s = x.sum().item()
     return x * s
 
+def below(x):
+    x = x.cos()
+    torch._dynamo.graph_break()
+    return x + 1
+
+def above(x):
+    x = below(x)
+    return x * 2
+
 def failing(graph, inputs):
     raise RuntimeError("no backend")
 
@@ -51,6 +60,7 @@ for _ in range(10):
 second = torch.compile(scaled, backend="aot_eager")
 for size in (1, 2, 3):
     second(torch.ones(3) * size)
+torch.compile(above, backend="aot_eager")(torch.ones(3))
 try:
     torch.compile(lambda x: x.sin(), backend=failing)(torch.ones(2))
 except Exception:
@@ -87,6 +97,7 @@ def test_every_break_of_torchs_counter_is_there(recorded: tuple[ProcessAccount, 
     assert {one.place.line for one in found.breaks if one.place is not None} == {
         line_of('print("step")'),
         line_of("s = x.sum().item()"),
+        line_of("torch._dynamo.graph_break()"),
     }
     reasons = {reason.split("\n")[0] for reason in counters["graph_break"]}
     assert {one.reason for one in found.breaks} == reasons
@@ -98,12 +109,21 @@ def test_every_frame_that_compiled_is_there(recorded: tuple[ProcessAccount, dict
     forward = [one for one in found.compiles if not one.backward]
     assert len([one for one in forward if one.failed is None]) == counters["frames"]["ok"]
     assert len(forward) == counters["frames"]["total"]
-    # Torch counts a resume where a compile broke and went on.
-    assert {
-        f"torch_dynamo_resume_in_{one.place.function}_at_{one.place.line}": one.times
-        for one in found.breaks
-        if one.place is not None
-    } == counters["resumes"]
+    names = {one.frame.function for one in found.compiles if one.frame is not None}
+    assert {name for name in names if name.startswith("torch_dynamo_resume_in_")} == set(counters["resumes"])
+
+
+def test_functions_around_a_break_resume_after_it(recorded: tuple[ProcessAccount, dict[str, Any]]) -> None:
+    found, _ = recorded
+    [below] = [one for one in found.breaks if one.reason == "Call to `torch._dynamo.graph_break()`"]
+
+    assert below.place is not None
+    assert below.place.function == "below"
+    resumed = {f"torch_dynamo_resume_in_below_at_{line_of('torch._dynamo.graph_break()')}"}
+    resumed |= {f"torch_dynamo_resume_in_above_at_{line_of('x = below(x)')}"}
+    own = [one for one in found.compiles if one.frame is not None and one.frame.function in resumed]
+    assert below.resumes == len(own) == 2
+    assert below.resumes_ns == sum(one.total_ns for one in own)
 
 
 def test_recompiles_and_the_limit(recorded: tuple[ProcessAccount, dict[str, Any]]) -> None:
@@ -112,7 +132,7 @@ def test_recompiles_and_the_limit(recorded: tuple[ProcessAccount, dict[str, Any]
 
     counted = kinds["self.step == 0", "an attribute's value"]
     assert (counted.times, counted.versions, counted.at_limit) == (7, 8, True)
-    assert str(counted.guarded_at) == f"job.py:{line_of('self.step += 1')}"
+    assert str(counted.line) == f"job.py:{line_of('self.step += 1')}"
     assert kinds["factor == 1.5", "a float's value"].times == 1
     assert kinds["___stack0 == 3.0", "a scalar from before a graph break"].times == 1
 

@@ -59,9 +59,21 @@ def test_recompiles_are_one_for_each_guard(tmp_path: Path) -> None:
     assert size.at_limit
     assert "mark_dynamic" in size.edit
     assert (value.guard, value.is_value, value.times, value.versions) == ("___stack0 == 123.5", True, 1, 2)
-    assert str(value.guarded_at) == "train.py:13"
+    assert str(value.line) == "train.py:13"
     assert "capture_scalar_outputs" in value.edit
     assert not value.at_limit
+
+
+def test_a_wrapper_of_torch_is_named_by_the_users_call(tmp_path: Path) -> None:
+    log, wrapper = Log(), "/venv/lib/python3.11/site-packages/torch/_dynamo/external_utils.py"
+    main = ("/home/someone/train.py", 40, "main")
+    for version in (0, 1):
+        log.starts(main, (wrapper, 67, "inner"), of=f"0/{version}")
+        log.ends("inner", 67, file=wrapper, of=f"0/{version}", start=1000 + 10 * version)
+
+    [found] = account(log, tmp_path).recompiles
+
+    assert (str(found.frame), str(found.line)) == ("external_utils.py:67", "train.py:40")
 
 
 def test_caches_failures_and_the_estimate_of_torch(tmp_path: Path) -> None:

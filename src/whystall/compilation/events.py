@@ -22,18 +22,22 @@ _CACHES: Final = ("FX graph", "AOTAutograd")
 _MOST_REASONS: Final = 16
 
 
+Line = tuple[str, int]
+
+
 @dataclass(slots=True)
 class _BreakSum:
+    """A distinct break while its compiles are counted; ``lines`` are those at which functions resume after it."""
+
+    at: BrokenAt
     place: Place | None
-    reason: str
-    hint: str | None
-    page: str | None
     times: int = 0
     restarts_ns: int = 0
+    lines: dict[Line, None] = field(default_factory=dict)
 
 
 def breaks_of(process: ProcessLog) -> tuple[Break, ...]:
-    """The distinct graph breaks, those that threw most time away first.
+    """The distinct graph breaks, those that cost most first.
 
     Where the log has no record of breaks (torch 2.4 and 2.5), they are known by reasons of restarts, and their lines by
     the names of the functions that resume.
@@ -45,34 +49,55 @@ def breaks_of(process: ProcessLog) -> tuple[Break, ...]:
         broken = one.breaks if process.has_break_records else _by_restarts(one, free)
         restarts_ns = min(one.times.restarts_ns, one.total_ns) if one.times is not None else 0
         for at in broken:
-            file, line = (at.place.file, at.place.line) if at.place is not None else ("", 0)
-            place = _in_function(at.place, one.frame)
-            known = found.setdefault((file, line, at.reason), _BreakSum(place, at.reason, at.hint, at.page))
+            line = _line(at.place)
+            known = found.setdefault((*line, at.reason), _BreakSum(at, _in_function(at.place, one.frame)))
             known.times += 1
             known.restarts_ns += restarts_ns // len(broken)
-            free.pop((file, line), None)
-    for file, line in free:
-        reason = BrokenAt(Place(file, line, resumed[file, line].function), _NOT_RECORDED, None, None)
-        found[file, line, reason.reason] = _BreakSum(reason.place, reason.reason, None, None, times=1)
-    breaks = []
-    claimed: set[tuple[str, int]] = set()
-    for (file, line, _), known in found.items():
-        resume = resumed.get((file, line)) if (file, line) not in claimed else None
-        claimed.add((file, line))
-        breaks.append(
-            Break(
-                place=known.place,
-                reason=known.reason,
-                hint=known.hint,
-                page=known.page,
-                times=known.times,
-                restarts_ns=known.restarts_ns,
-                resumes=resume.times if resume is not None else 0,
-                resumes_ns=resume.total_ns if resume is not None else 0,
-                resumes_dynamo_ns=resume.dynamo_ns if resume is not None else 0,
-            )
-        )
+            known.lines |= dict.fromkeys(_line(caller) for caller in at.callers)
+            free.pop(line, None)
+    for line in _unexplained(resumed, found.values()):
+        at = BrokenAt(Place(*line, resumed[line].function), _NOT_RECORDED, None, None)
+        found[(*line, at.reason)] = _BreakSum(at, at.place, times=1)
+    claims = _claims(resumed, found)
+    breaks = [_break(known, [resumed[line] for line in claims[key]]) for key, known in found.items()]
     return tuple(sorted(breaks, key=lambda one: (-one.restarts_ns - one.resumes_dynamo_ns, str(one.place))))
+
+
+def _line(place: Place | None) -> Line:
+    return ("", 0) if place is None else (place.file, place.line)
+
+
+def _unexplained(resumed: dict[Line, _Resume], found: Iterable[_BreakSum]) -> list[Line]:
+    """The lines at which functions resume and that belong to no break: they are breaks without a reason."""
+    explained = {line for known in found for line in (_line(known.place), *known.lines)}
+    return [line for line in resumed if line not in explained]
+
+
+def _claims(
+    resumed: dict[Line, _Resume], found: dict[tuple[str, int, str], _BreakSum]
+) -> dict[tuple[str, int, str], list[Line]]:
+    """The lines that resume after each break: each belongs to the break on it, else to the first one below it."""
+    claims: dict[tuple[str, int, str], list[Line]] = {key: [] for key in found}
+    for line in resumed:
+        own = next((key for key in found if key[:2] == line), None)
+        owner = own or next((key for key, known in found.items() if line in known.lines), None)
+        if owner is not None:
+            claims[owner].append(line)
+    return claims
+
+
+def _break(known: _BreakSum, resumed: Sequence[_Resume]) -> Break:
+    return Break(
+        place=known.place,
+        reason=known.at.reason,
+        hint=known.at.hint,
+        page=known.at.page,
+        times=known.times,
+        restarts_ns=known.restarts_ns,
+        resumes=sum(one.times for one in resumed),
+        resumes_ns=sum(one.total_ns for one in resumed),
+        resumes_dynamo_ns=sum(one.dynamo_ns for one in resumed),
+    )
 
 
 @dataclass(slots=True)
@@ -83,9 +108,9 @@ class _Resume:
     dynamo_ns: int = 0
 
 
-def _resumes(compiles: Iterable[OneCompile]) -> dict[tuple[str, int], _Resume]:
+def _resumes(compiles: Iterable[OneCompile]) -> dict[Line, _Resume]:
     """The compiles of functions that resume after a graph break, by file and line, in the order of their first one."""
-    found: dict[tuple[str, int], _Resume] = {}
+    found: dict[Line, _Resume] = {}
     for one in compiles:
         name = _RESUME.match(one.frame.function) if one.frame is not None else None
         if name is None or one.frame is None:
@@ -98,7 +123,7 @@ def _resumes(compiles: Iterable[OneCompile]) -> dict[tuple[str, int], _Resume]:
     return found
 
 
-def _by_restarts(one: OneCompile, free: dict[tuple[str, int], None]) -> list[BrokenAt]:
+def _by_restarts(one: OneCompile, free: dict[Line, None]) -> list[BrokenAt]:
     """The breaks of a compile by the reasons of its restarts.
 
     Their lines are those of the next functions that resume in its file.
@@ -117,9 +142,9 @@ def _by_restarts(one: OneCompile, free: dict[tuple[str, int], None]) -> list[Bro
 
 
 def _in_function(place: Place | None, frame: Place | None) -> Place | None:
-    """A line with the function of the compile that broke there; of one that resumed, the user's own."""
-    if place is None:
-        return None
+    """A line with its function: where that is not known, the one that was compiled, without the name it resumes by."""
+    if place is None or place.function:
+        return place
     name = frame.function if frame is not None else "?"
     resumed = _RESUME.match(name)
     return Place(place.file, place.line, resumed["function"] if resumed is not None else name)
@@ -142,7 +167,7 @@ def _function(one: OneCompile) -> _Function:
 class _RecompileSum:
     frame: Place | None
     guard: str
-    guarded_at: Place | None
+    line: Place | None
     functions: set[_Function] = field(default_factory=set)
     times: int = 0
     total_ns: int = 0
@@ -166,7 +191,7 @@ def recompiles_of(process: ProcessLog) -> tuple[Recompile, ...]:
         if not is_recompile(one):
             continue
         key = (one.frame, guard_shape(one.guard))
-        known = found.setdefault(key, _RecompileSum(one.frame, one.guard, one.guarded_at))
+        known = found.setdefault(key, _RecompileSum(one.frame, one.guard, one.guarded_at or one.line))
         known.functions.add(_function(one))
         known.times += 1
         known.total_ns += (0 if one.nested else one.total_ns) + backward_ns.pop(one.id, 0)
@@ -179,7 +204,7 @@ def recompiles_of(process: ProcessLog) -> tuple[Recompile, ...]:
                 guard=known.guard or "the log does not hold the guard",
                 kind=kind.kind,
                 is_value=kind.is_value,
-                guarded_at=known.guarded_at,
+                line=known.line,
                 edit=kind.edit,
                 times=known.times,
                 versions=sum(versions[one] for one in known.functions),

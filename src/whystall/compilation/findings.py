@@ -13,7 +13,7 @@ from typing import Final
 from whystall.compilation.events import is_recompile
 from whystall.compilation.folding import CacheRecord, OneCompile, ProcessLog
 from whystall.compilation.guards import guard_shape
-from whystall.compilation.results import Break, CompileFinding, KernelCompiler, Recompile
+from whystall.compilation.results import Break, CompileFinding, KernelCompiler, Place, Recompile
 
 __all__ = ["Missed", "findings_of", "merged"]
 
@@ -75,7 +75,7 @@ def _breaks(breaks: Sequence[Break]) -> Iterator[CompileFinding]:
         yield CompileFinding(
             id="compile.graph-breaks",
             says=f"a graph ends here: {one.reason}",
-            where=None if one.place is None else str(one.place),
+            where=_at(one.place),
             saves_ns=one.restarts_ns + one.resumes_dynamo_ns,
             edit=(one.hint or _KEEP).rstrip(".") + page,
             known_by=f"it broke a compile {_times(one.times)}{resumed}; every call pays for the parts as well",
@@ -84,12 +84,11 @@ def _breaks(breaks: Sequence[Break]) -> Iterator[CompileFinding]:
 
 def _recompiles(recompiles: Sequence[Recompile]) -> Iterator[CompileFinding]:
     for one in recompiles:
-        line = one.guarded_at or one.frame
         limit = "; the limit is reached, and other inputs run without a graph" if one.at_limit else ""
         yield CompileFinding(
             id="compile.recompiles",
             says=f"compiled again for {one.kind}: {one.guard}",
-            where=None if line is None else str(line),
+            where=_at(one.line),
             saves_ns=one.total_ns,
             edit=one.edit,
             known_by=f"it happened {_times(one.times)}, and there are {one.versions} versions{limit}",
@@ -127,7 +126,7 @@ def _bypassed(process: ProcessLog) -> Iterator[CompileFinding]:
     """Graphs that no cache keeps, by reason: every start compiles them again."""
     lost: dict[tuple[str, str], int] = defaultdict(int)
     times: Counter[tuple[str, str]] = Counter()
-    lines: dict[tuple[str, str], str] = {}
+    lines: dict[tuple[str, str], str | None] = {}
     for one in process.compiles:
         for look in one.caches:
             if look.outcome != "bypass":
@@ -137,8 +136,7 @@ def _bypassed(process: ProcessLog) -> Iterator[CompileFinding]:
             inner_ns = phases.inductor_ns + phases.code_ns + phases.kernels_ns
             lost[key] += phases.aot_ns if look.cache == "AOTAutograd" else inner_ns
             times[key] += 1
-            if one.frame is not None:
-                lines.setdefault(key, str(one.frame))
+            lines.setdefault(key, _at(one.line))
     for (cache, reason), lost_ns in lost.items():
         yield CompileFinding(
             id="compile.cache-bypassed",
@@ -158,7 +156,7 @@ def _kernel_compilers(process: ProcessLog) -> Iterator[CompileFinding]:
         yield CompileFinding(
             id="compile.host-compiler",
             says="the C++ compiler made kernels for the CPU, or precompiled headers",
-            where=None if longest.frame is None else str(longest.frame),
+            where=_at(longest.line),
             saves_ns=waited_ns,
             edit="fill the cache once and keep its folder (TORCHINDUCTOR_CACHE_DIR); torch.compile(..., "
             "backend='aot_eager') while CPU kernels do not matter",
@@ -175,11 +173,10 @@ def _copies(process: ProcessLog) -> Iterator[CompileFinding]:
     for copies in alike.values():
         if len(copies) < _LEAST_COPIES:
             continue
-        first = copies[0].frame
         yield CompileFinding(
             id="compile.too-many-graphs",
             says=f"the same graph was compiled {len(copies)} times",
-            where=None if first is None else str(first),
+            where=_at(copies[0].line),
             saves_ns=sum(sorted(one.total_ns for one in copies)[:-1]),
             edit="compile the repeated block once: torch.compile on its class's forward (regional compilation), not on "
             "each copy",
@@ -198,7 +195,7 @@ def _autotuned(process: ProcessLog) -> Iterator[CompileFinding]:
         yield CompileFinding(
             id="compile.autotune-each-time",
             says="kernels were tuned although their graph came from the cache",
-            where=None if again[0].frame is None else str(again[0].frame),
+            where=_at(again[0].line),
             saves_ns=sum(one.times.autotune_ns for one in again if one.times is not None),
             edit="keep Triton's cache too (TRITON_CACHE_DIR beside TORCHINDUCTOR_CACHE_DIR), or tune fewer choices: "
             "mode='max-autotune' only where it pays",
@@ -208,6 +205,10 @@ def _autotuned(process: ProcessLog) -> Iterator[CompileFinding]:
 
 def _outer(process: ProcessLog) -> list[OneCompile]:
     return [one for one in process.compiles if not one.nested and one.times is not None]
+
+
+def _at(place: Place | None) -> str | None:
+    return None if place is None else str(place)
 
 
 def _times(count: int) -> str:

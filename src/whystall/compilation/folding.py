@@ -6,6 +6,7 @@ another.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -55,6 +56,8 @@ _IN_CODE: Final = "Graph break in user code at "
 _REASON: Final = "Graph Break Reason:"
 _OLD_REASON: Final = "Reason:"
 _SKIPPED: Final = "Failed to handle graph break gracefully"
+_FRAME: Final = re.compile(r'^\s*File "([^"\n]{1,4096})", line (\d{1,9}), in (\S{1,200})$', re.MULTILINE)
+_MOST_FRAMES: Final = 64
 _STACK_END: Final = "User code traceback:"
 
 
@@ -88,6 +91,8 @@ class BrokenAt:
     reason: str
     hint: str | None
     page: str | None
+    callers: tuple[Place, ...] = ()
+    """The lines that called it, the innermost last: where the functions around it resume."""
 
 
 @dataclass(slots=True)
@@ -112,6 +117,8 @@ class OneCompile:
     backward: bool
     attempts: int = 1
     frame: Place | None = None
+    of_torch: bool = False
+    """Whether the function is a wrapper of torch's around the user's."""
     callers: tuple[Place, ...] = ()
     times: Times | None = None
     start_ns: int | None = None
@@ -156,6 +163,11 @@ class OneCompile:
         own = self.frame
         others = [one for one in self.callers if own is None or (one.file, one.function) != (own.file, own.function)]
         return others[-1] if others else None
+
+    @property
+    def line(self) -> Place | None:
+        """The line that a user would look at: the function, or the call where the function is torch's."""
+        return (self.caller or self.frame) if self.of_torch else self.frame
 
     def result(self) -> Compile:
         """The compile as a result."""
@@ -323,7 +335,8 @@ class ProcessLog:
         self.torch = self.torch or text(raw.get("pytorch_version"))[:40] or None
         found.attempts = max(found.attempts, record.attempt + 1) if not backward else 1
         frame = place_of(raw.get("co_filename"), raw.get("co_firstlineno"), raw.get("co_name"))
-        found.frame = frame or found.frame
+        if frame is not None:
+            found.frame, found.of_torch = frame, owner(text(raw["co_filename"])) == "nobody"
         found.triton |= bool(whole(raw.get("num_triton_bundles"))) or bool(text(raw.get("cuda_version")))
         found.close(times)
         reasons = raw.get("restart_reasons")
@@ -343,7 +356,7 @@ class ProcessLog:
         slot = self._slots.setdefault(key, _Slot())
         found = self._backward(slot, key)
         if slot.forward is not None:
-            found.frame = slot.forward.frame
+            found.frame, found.of_torch = slot.forward.frame, slot.forward.of_torch
             found.callers = slot.forward.callers
         return found
 
@@ -445,16 +458,24 @@ def _broken(payload: bytes) -> BrokenAt:
     """The graph break that a payload describes."""
     said = payload.decode("utf-8", "replace")
     first, _, rest = said.partition("\n")
+    text, _, stack = rest.partition(_STACK_END)
+    frames = [place_of(path, int(line), name) for path, line, name in _FRAME.findall(stack)]
+    callers = tuple(one for one in frames if one is not None)[-_MOST_FRAMES:]
     place = None
     if first.startswith(_IN_CODE):
         path, _, line = first.removeprefix(_IN_CODE).strip().rpartition(":")
-        place = place_of(path, int(line) if line.isdecimal() and len(line) < 10 else 0, "")
-    reason = rest.removeprefix(_OLD_REASON).partition(_STACK_END)[0]
+        at = place_of(path, int(line) if line.isdecimal() and len(line) < 10 else 0, "")
+        place = next((one for one in reversed(callers) if at is not None and str(one) == str(at)), at)
+    reason = text.removeprefix(_OLD_REASON)
     reason = reason.partition(_REASON)[2] or reason
     skipped = reason.lstrip().startswith(_SKIPPED)
     sentence = first_sentence(reason.partition(_SKIPPED)[2].partition("\n")[2] if skipped else reason)
     return BrokenAt(
-        place, f"{sentence}{'; the function runs without a graph' * skipped}", hint_of(reason), address_of(reason)
+        place,
+        f"{sentence}{'; the function runs without a graph' * skipped}",
+        hint_of(reason),
+        address_of(reason),
+        callers,
     )
 
 

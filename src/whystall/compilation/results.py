@@ -116,8 +116,8 @@ class Recompile:
     kind: str
     is_value: bool
     """Whether the compiled code was kept for one value of a number, a text or a flag."""
-    guarded_at: Place | None
-    """The line that made the guard."""
+    line: Place | None
+    """The user's line: that which made the guard, else the function, or its call where the function is torch's."""
     edit: str
     times: int
     versions: int

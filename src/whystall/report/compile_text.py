@@ -56,7 +56,7 @@ def summarize(account: Account) -> str:
         by = _kernels_by(first)
         parts.append(f"{duration(kernels_ns)} of it was {'' if by is KernelCompiler.TRITON else 'the '}{by}")
     if first.recompiles:
-        lines = list(dict.fromkeys(_line(one.guarded_at or one.frame) for one in first.recompiles))
+        lines = list(dict.fromkeys(_line(one.line) for one in first.recompiles))
         parts.append(f"{plural(first.recompiled, 'recompile')} of {_some(lines)}")
     if first.breaks:
         times = sum(one.times for one in first.breaks)
@@ -218,7 +218,7 @@ def _break(one: Break) -> tuple[str | Cell, ...]:
 def _recompile(one: Recompile) -> tuple[str | Cell, ...]:
     return (
         _function(one.frame),
-        _line(one.guarded_at or one.frame),
+        _line(one.line),
         Cell(f"{one.times:,}", one.times),
         Cell(f"{one.versions:,}{', the limit' if one.at_limit else ''}", one.versions),
         _time(one.total_ns),
