@@ -10,6 +10,8 @@ import pytest
 from tests.compilation.builder import Log, training
 from tests.conftest import TRACES
 
+from whystall.compilation import read
+from whystall.compilation.folding import Room
 from whystall.compilation.read import read_account
 from whystall.compilation.results import KernelCompiler, ProcessAccount
 from whystall.errors import InputError
@@ -265,6 +267,22 @@ def test_a_cut_log_keeps_what_it_has(tmp_path: Path) -> None:
 
     assert found.processes[0].unfinished == 1
     assert found.notes == ("cut.log: 1 damaged records are left out.",)
+
+
+def test_a_log_of_endless_compiles_is_read_as_far_as_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    for number in range(5):
+        log.breaks(7, of=f"{number}/0").ends(of=f"{number}/0", start=1000 + 10 * number)
+    monkeypatch.setattr(read, "Room", lambda: Room(compiles=3, notes=1))
+
+    found = read_account([log.write(tmp_path)])
+
+    assert len(found.processes[0].compiles) == 3
+    assert [one.times for one in found.processes[0].breaks] == [1]
+    # Two breaks beyond the first; of each of the last two compiles, the record of a break and that of its metrics.
+    assert found.notes == ("6 compiles or notes on them beyond what is kept are left out.",)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from whystall.compilation.folding import BrokenAt, CacheRecord, OneCompile, ProcessLog
 from whystall.compilation.guards import guard_kind, guard_shape
 from whystall.compilation.results import Break, CacheUse, Failure, Place, Recompile
-from whystall.compilation.wording import address_of, first_sentence, hint_of
 
 __all__ = ["breaks_of", "cache_uses", "failures_of", "is_recompile", "recompiles_of", "saved_ns"]
 
@@ -128,17 +127,16 @@ def _by_restarts(one: OneCompile, free: dict[Line, None]) -> list[BrokenAt]:
 
     Their lines are those of the next functions that resume in its file.
     """
-    reasons = [reason for reason in one.restart_reasons if not first_sentence(reason).startswith(_NO_BREAK)]
+    broken = [at for at in one.restarts if not at.reason.startswith(_NO_BREAK)]
     if one.frame is None:
-        return [BrokenAt(None, first_sentence(reason), hint_of(reason), address_of(reason)) for reason in reasons]
+        return broken
     own = _RESUME.match(one.frame.function)
     after = int(own["line"]) if own is not None else one.frame.line
     lines = [line for file, line in free if file == one.frame.file and line >= after]
-    found = []
-    for place, reason in enumerate(reasons):
-        at = Place(one.frame.file, lines[place], "") if place < len(lines) else None
-        found.append(BrokenAt(at, first_sentence(reason), hint_of(reason), address_of(reason)))
-    return found
+    return [
+        replace(at, place=Place(one.frame.file, lines[place], "") if place < len(lines) else None)
+        for place, at in enumerate(broken)
+    ]
 
 
 def _in_function(place: Place | None, frame: Place | None) -> Place | None:
@@ -201,8 +199,8 @@ def recompiles_of(process: ProcessLog) -> tuple[Recompile, ...]:
         results.append(
             Recompile(
                 frame=known.frame,
-                guard=known.guard or "the log does not hold the guard",
-                kind=kind.kind,
+                guard=known.guard,
+                kind=kind.kind if known.guard else "a guard that is not recorded",
                 is_value=kind.is_value,
                 line=known.line,
                 edit=kind.edit,

@@ -87,7 +87,7 @@ def _recompiles(recompiles: Sequence[Recompile]) -> Iterator[CompileFinding]:
         limit = "; the limit is reached, and other inputs run without a graph" if one.at_limit else ""
         yield CompileFinding(
             id="compile.recompiles",
-            says=f"compiled again for {one.kind}: {one.guard}",
+            says=f"compiled again for {one.kind}{': ' * bool(one.guard)}{one.guard}",
             where=_at(one.line),
             saves_ns=one.total_ns,
             edit=one.edit,

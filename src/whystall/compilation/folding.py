@@ -20,7 +20,7 @@ from whystall.json_text import NotJsonError, parse_json
 from whystall.trace.readers.structured_log import LogRecord
 from whystall.vocabulary.frames import owner
 
-__all__ = ["UNREAD_KINDS", "BrokenAt", "CacheRecord", "OneCompile", "ProcessLog", "wants_payload"]
+__all__ = ["UNREAD_KINDS", "BrokenAt", "CacheRecord", "OneCompile", "ProcessLog", "Room", "wants_payload"]
 
 _METRICS: Final = frozenset(
     {"compilation_metrics", "bwd_compilation_metrics", "aot_autograd_backward_compilation_metrics"}
@@ -45,10 +45,8 @@ UNREAD_KINDS: Final = frozenset(
 _KERNELS: Final = frozenset({"compile_file", "async_compile.wait"})
 _STARTS: Final = frozenset({"dynamo", "entire_frame_compile"})
 _RECORDING: Final = frozenset({"CUDAGraphNode.record", "CUDAGraphTreeManager.record_function"})
-_MOST_COMPILES: Final = 100_000
-_MOST_FILES: Final = 100_000
 _MOST_STACK: Final = 3
-_MOST_INTERVALS: Final = 4_096
+_MOST_INTERVALS: Final = 1_024
 _MOST_NOTES: Final = 64
 _LONGEST_GRAPHS: Final = 1_000
 _LIMIT: Final = ("recompile limit", "recompile_limit", "cache_size_limit", "cache size limit")
@@ -81,6 +79,24 @@ class _CachePayload(msgspec.Struct):
     backward_time_saved_ms: float | None = None
     time_taken_ns: float | None = None
     triton_bundler_meta: str | None = None
+
+
+@dataclass(slots=True)
+class Room:
+    """The room that is left for what the logs of a reading hold, so that no log takes the machine's memory."""
+
+    compiles: int = 100_000
+    notes: int = 400_000
+    """Graph breaks, looks into caches, waits for compilers."""
+    files: int = 200_000
+    left_out: int = 0
+    """Compiles and notes for which there was none."""
+
+    def take_note(self) -> bool:
+        """Whether there is room for a note, which then takes it."""
+        self.notes -= 1
+        self.left_out += self.notes < 0
+        return self.notes >= 0
 
 
 @dataclass(slots=True)
@@ -126,7 +142,8 @@ class OneCompile:
     guard: str = ""
     guarded_at: Place | None = None
     breaks: list[BrokenAt] = field(default_factory=list)
-    restart_reasons: list[str] = field(default_factory=list)
+    restarts: list[BrokenAt] = field(default_factory=list)
+    """The reasons of restarts, which are graph breaks without a line where nothing else records them."""
     caches: list[CacheRecord] = field(default_factory=list)
     graph: str = ""
     """The digests of the graphs that Dynamo made."""
@@ -185,13 +202,13 @@ class OneCompile:
             nested=self.nested,
         )
 
-    def hear_kernels(self, event: _Event) -> None:
+    def hear_kernels(self, event: _Event, room: Room) -> None:
         """Takes in the begin or the end of a wait for a compiler."""
         if event.ph == "B":
             self.open_events[event.name] = event.ts
         elif event.ph == "E" and event.name in self.open_events:
             begin = self.open_events.pop(event.name)
-            if len(self.intervals) < _MOST_INTERVALS and begin <= event.ts:
+            if len(self.intervals) < _MOST_INTERVALS and begin <= event.ts and room.take_note():
                 self.intervals.append((begin, event.ts))
 
     def close(self, times: Times) -> None:
@@ -220,6 +237,7 @@ class _Slot:
 class ProcessLog:
     """The compiles of one process, and what the log says beside them."""
 
+    room: Room = field(default_factory=Room)
     rank: int | None = None
     pid: int | None = None
     torch: str | None = None
@@ -232,7 +250,6 @@ class ProcessLog:
     recordings: int = 0
     recording_ns: int = 0
     graph_skips: Counter[str] = field(default_factory=Counter)
-    left_out: int = 0
     _slots: dict[Key, _Slot] = field(default_factory=dict)
     _files: dict[int, str] = field(default_factory=dict)
     _recording_since: dict[str, float] = field(default_factory=dict)
@@ -281,7 +298,8 @@ class ProcessLog:
 
     def _intern(self, value: Any) -> None:
         match value:
-            case [str(name), int(number)] if len(self._files) < _MOST_FILES:
+            case [str(name), int(number)] if self.room.files > 0:
+                self.room.files -= number not in self._files
                 self._files[number] = name[-400:]
 
     def _of(self, record: LogRecord, *, starts: bool = False) -> OneCompile | None:
@@ -289,23 +307,27 @@ class ProcessLog:
         if record.frame_id is None and record.compiled_autograd_id is None:
             return None
         key = (record.compiled_autograd_id, record.frame_id, record.frame_compile_id)
-        slot = self._slots.setdefault(key, _Slot())
-        if slot.forward is not None and (slot.forward.times is None or not starts):
+        slot = self._slots.get(key)
+        if slot is not None and slot.forward is not None and (slot.forward.times is None or not starts):
             return slot.forward if slot.forward.times is None else self._backward(slot, key)
-        slot.forward, slot.backward = self._new(key, backward=False), None
-        return slot.forward
+        made = self._new(key, backward=False)
+        if made is not None:
+            self._slots[key] = _Slot(forward=made)
+        return made
 
-    def _backward(self, slot: _Slot, key: Key) -> OneCompile:
+    def _backward(self, slot: _Slot, key: Key) -> OneCompile | None:
         if slot.backward is None or slot.backward.times is not None:
             slot.backward = self._new(key, backward=True)
         return slot.backward
 
-    def _new(self, key: Key, *, backward: bool) -> OneCompile:
+    def _new(self, key: Key, *, backward: bool) -> OneCompile | None:
+        """A compile that begins; ``None`` where there is no room for it."""
+        if self.room.compiles <= 0:
+            self.room.left_out += 1
+            return None
+        self.room.compiles -= 1
         made = OneCompile(*key, backward=backward)
-        if len(self.compiles) < _MOST_COMPILES:
-            self.compiles.append(made)
-        else:
-            self.left_out += 1
+        self.compiles.append(made)
         self._current.append(made)
         return made
 
@@ -328,8 +350,10 @@ class ProcessLog:
     def _metrics(self, record: LogRecord, raw: dict[str, Any]) -> None:
         backward = record.kind != "compilation_metrics" or raw.get("is_forward") is False
         found = self._ended_backward(record) if backward else self._of(record, starts=True)
-        if found is None:
+        if found is None and record.frame_id is None:
             found = self._new((None, None, None), backward=backward)
+        if found is None:
+            return
         times = times_of(raw)
         self.autotune_ns += times.autotune_ns
         self.torch = self.torch or text(raw.get("pytorch_version"))[:40] or None
@@ -340,7 +364,11 @@ class ProcessLog:
         found.triton |= bool(whole(raw.get("num_triton_bundles"))) or bool(text(raw.get("cuda_version")))
         found.close(times)
         reasons = raw.get("restart_reasons")
-        found.restart_reasons = [text(one)[:4096] for one in reasons[:256]] if isinstance(reasons, list) else []
+        found.restarts = [
+            BrokenAt(None, first_sentence(one), hint_of(one), address_of(one))
+            for one in (reasons if isinstance(reasons, list) else [])[:_MOST_NOTES]
+            if self.room.take_note()
+        ]
         if not found.guard and text(raw.get("recompile_reason")):
             found.guard, found.guarded_at = guard_text(raw["recompile_reason"]), guarded_line(raw["recompile_reason"])
         reason = text(raw.get("fail_reason"))
@@ -353,9 +381,11 @@ class ProcessLog:
         if record.frame_id is None and record.compiled_autograd_id is None:
             return None
         key = (record.compiled_autograd_id, record.frame_id, record.frame_compile_id)
-        slot = self._slots.setdefault(key, _Slot())
+        slot = self._slots.get(key) or _Slot()
         found = self._backward(slot, key)
-        if slot.forward is not None:
+        if found is not None:
+            self._slots[key] = slot
+        if found is not None and slot.forward is not None:
             found.frame, found.of_torch = slot.forward.frame, slot.forward.of_torch
             found.callers = slot.forward.callers
         return found
@@ -377,7 +407,7 @@ class ProcessLog:
         elif event.name in _KERNELS:
             found = self._of(record)
             if found is not None:
-                found.hear_kernels(event)
+                found.hear_kernels(event, self.room)
             if event.name == "compile_file":
                 for one in (found,) if found is not None else self._current:
                     one.cpp = True
@@ -397,7 +427,7 @@ class ProcessLog:
         if name == _BREAK:
             self.has_break_records = True
             found = self._of(record)
-            if found is not None and len(found.breaks) < _MOST_NOTES:
+            if found is not None and len(found.breaks) < _MOST_NOTES and self.room.take_note():
                 found.breaks.append(_broken(record.payload))
         elif name == _RECOMPILE:
             found = self._of(record, starts=True)
@@ -428,7 +458,7 @@ class ProcessLog:
             told = _CachePayload()
         outcome = record.name.removeprefix(prefix)
         outcome = outcome if outcome in _OUTCOMES else told.cache_state
-        if outcome not in _OUTCOMES:
+        if outcome not in _OUTCOMES or not self.room.take_note():
             return
         self.has_cache_records = True
         made = CacheRecord(

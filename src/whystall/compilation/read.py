@@ -10,7 +10,7 @@ from typing import Final
 
 from whystall.compilation.events import breaks_of, cache_uses, failures_of, recompiles_of, saved_ns
 from whystall.compilation.findings import Missed, findings_of, merged
-from whystall.compilation.folding import UNREAD_KINDS, ProcessLog, wants_payload
+from whystall.compilation.folding import UNREAD_KINDS, ProcessLog, Room, wants_payload
 from whystall.compilation.results import Account, GraphRecordings, Phases, ProcessAccount
 from whystall.compilation.wording import file_name
 from whystall.errors import InputError
@@ -33,8 +33,11 @@ def read_account(paths: Sequence[Path], limits: Limits | None = None) -> Account
     """
     read: list[tuple[str, ProcessLog]] = []
     notes: list[str] = []
+    room = Room()
     for path in find_logs(paths):
-        read += [(path.name, one) for one in _processes(path, limits or Limits(), notes)]
+        read += [(path.name, one) for one in _processes(path, limits or Limits(), room, notes)]
+    if room.left_out:
+        notes.append(f"{room.left_out:,} compiles or notes on them beyond what is kept are left out.")
     if not read:
         raise InputError(f"{_named(paths)}: these logs hold no compile; the functions ran without torch.compile")
     missed = _first_misses([one for _, one in read])
@@ -87,7 +90,7 @@ def _named(paths: Sequence[Path]) -> str:
     return ", ".join(names) + (" …" if len(paths) > _MOST_SHOWN else "")
 
 
-def _processes(path: Path, limits: Limits, notes: list[str]) -> list[ProcessLog]:
+def _processes(path: Path, limits: Limits, room: Room, notes: list[str]) -> list[ProcessLog]:
     """The processes of a log that compiled anything. Problems of the file become notes."""
     log = StructuredLog(path, UNREAD_KINDS, wants_payload, limits)
     found: dict[tuple[bytes, int], ProcessLog] = {}
@@ -97,7 +100,7 @@ def _processes(path: Path, limits: Limits, notes: list[str]) -> list[ProcessLog]
         if key not in found and len(found) >= _MOST_PROCESSES:
             unread += 1
             continue
-        process = found.setdefault(key, ProcessLog(pid=record.pid or None))
+        process = found.setdefault(key, ProcessLog(room, pid=record.pid or None))
         process.hear(record)
     for process in found.values():
         process.end()
@@ -107,9 +110,8 @@ def _processes(path: Path, limits: Limits, notes: list[str]) -> list[ProcessLog]
         notes.append(f"{path.name}: {log.damaged:,} damaged records are left out.")
     if log.foreign:
         notes.append(f"{path.name}: {log.foreign:,} lines belong to no record and are left out.")
-    left_out = unread + sum(one.left_out for one in compiled)
-    if left_out:
-        notes.append(f"{path.name}: {left_out:,} records or compiles beyond what is kept are left out.")
+    if unread:
+        notes.append(f"{path.name}: {unread:,} records of further processes are left out.")
     return compiled
 
 

@@ -112,7 +112,7 @@ class Recompile:
 
     frame: Place | None
     guard: str
-    """The guard as it failed the first time; texts in it are left out."""
+    """The guard as it failed the first time, without values of texts; empty where the log does not hold it."""
     kind: str
     is_value: bool
     """Whether the compiled code was kept for one value of a number, a text or a flag."""

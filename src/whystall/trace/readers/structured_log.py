@@ -20,8 +20,10 @@ from whystall.trace.files import HEAD_BYTES, Limits, gunzipped, head_of, is_gzip
 __all__ = ["LogRecord", "StructuredLog", "is_structured_log"]
 
 _CHUNK: Final = 1 << 20
-_LONGEST_LINE: Final = 8 << 20
-_LARGEST_PAYLOAD: Final = 256 << 10
+_LONGEST_LINE: Final = 16 << 20
+_LARGEST_PAYLOAD: Final = 16 << 20
+_MOST_HELD: Final = 64 << 20
+"""Bytes of payloads that are held at once: of several ranks whose lines alternate."""
 _MOST_PREFIXES: Final = 4096
 _LARGEST_PID: Final = 1 << 22
 """The largest process id of Linux; torch 2.4 and 2.5 write the id of a thread in its place, which is an address."""
@@ -72,7 +74,7 @@ Wanted = Callable[[LogRecord], bool]
 class StructuredLog:
     """A log to be read once, and the count of its problems, which grows meanwhile.
 
-    ``skipped_kinds`` are not even parsed. Payloads are kept where ``wants_payload`` says so, up to 256 KiB.
+    ``skipped_kinds`` are not even parsed. Payloads are kept where ``wants_payload`` says so, up to 16 MiB.
     """
 
     path: Path
@@ -86,6 +88,7 @@ class StructuredLog:
     """Lines that belong to no record."""
     payload_bytes: int = 0
     warnings: list[str] = field(default_factory=list)
+    _held: int = 0
 
     def records(self) -> Iterator[LogRecord]:
         """The records in the order in which they end. Raises `InputError` where the file cannot be opened."""
@@ -96,7 +99,7 @@ class StructuredLog:
                 prefix = header["prefix"] or b""
                 done = pending.get(prefix)
                 if done is not None:
-                    yield _ended(done)
+                    yield self._ended(done)
                 if prefix in pending or len(pending) < _MOST_PREFIXES:
                     pending[prefix] = self._begun(header)
                 continue
@@ -108,7 +111,7 @@ class StructuredLog:
             self._append(pending.get(found["prefix"] or b""), line[found.end() :])
         for last in pending.values():
             if last is not None:
-                yield _ended(last)
+                yield self._ended(last)
 
     def _begun(self, header: re.Match[bytes]) -> _Pending | None:
         """The record that a line begins, if it is wanted and sound."""
@@ -127,10 +130,17 @@ class StructuredLog:
         return _Pending(record, wanted=bool(record.digest) and self.wants_payload(record))
 
     def _append(self, pending: _Pending | None, line: bytes) -> None:
-        if pending is None or not pending.wanted or pending.size > _LARGEST_PAYLOAD:
+        if pending is None or not pending.wanted or pending.size > _LARGEST_PAYLOAD or self._held > _MOST_HELD:
             return
         pending.parts.append(line)
         pending.size += len(line) + 1
+        self._held += len(line) + 1
+
+    def _ended(self, pending: _Pending) -> LogRecord:
+        self._held -= pending.size
+        pending.record.payload = b"\n".join(pending.parts)
+        pending.parts = []
+        return pending.record
 
     def _lines(self) -> Iterator[bytes]:
         """The lines without their ends; a line that is too long for a record is cut."""
@@ -178,11 +188,6 @@ def holds_record(head: bytes) -> bool:
         (found := _HEADER.match(line)) is not None and _FIRST_KEY.match(found["body"]) is not None
         for line in head[:HEAD_BYTES].split(b"\n")
     )
-
-
-def _ended(pending: _Pending) -> LogRecord:
-    pending.record.payload = b"\n".join(pending.parts)
-    return pending.record
 
 
 def _record(raw: Any, header: re.Match[bytes]) -> LogRecord:
