@@ -66,6 +66,7 @@ def test_values_and_code_stay_out_of_guards(raw: str) -> None:
         "failed in hunter2/models/train.py",
         "Attempted to call `f(hunter2 + 1)`",
         "TypeError\n  Explanation: hunter2",
+        "ValueError: hunter2",
         "backend='hunter2' raised:\nValueError: hunter2",
     ],
 )

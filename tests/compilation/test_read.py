@@ -243,6 +243,34 @@ def test_a_skipped_function_and_the_oldest_form_of_a_reason(tmp_path: Path) -> N
     ]
 
 
+def test_a_break_in_other_code_has_the_users_line(tmp_path: Path) -> None:
+    said = (
+        "Graph break in user code at /usr/lib/python3.11/contextlib.py:105\nGraph Break Reason: skipped\n"
+        'User code traceback:\n  File "/home/someone/train.py", line 40, in main\n    secret\n'
+        '  File "/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 9, in _call_impl\n    secret\n'
+        '  File "/usr/lib/python3.11/contextlib.py", line 105, in __init__\n    secret\n'
+    )
+    [found] = account(Log().artifact("dynamo_graph_break_reason", said).ends(), tmp_path).breaks
+
+    assert (str(found.place), str(found.called_at)) == ("contextlib.py:105", "train.py:40")
+
+
+def test_functions_around_a_break_belong_to_it(tmp_path: Path) -> None:
+    said = (
+        "Graph break in user code at /home/someone/layers.py:5\nGraph Break Reason: print\n"
+        'User code traceback:\n  File "/home/someone/train.py", line 12, in forward\n    secret\n'
+        '  File "/home/someone/layers.py", line 5, in inner\n    secret\n'
+    )
+    log = Log().artifact("dynamo_graph_break_reason", said).ends(attempt=1, total=4)
+    log.ends("torch_dynamo_resume_in_inner_at_5", 5, file="/home/someone/layers.py", of="1/0", start=1010, total=2)
+    log.ends("torch_dynamo_resume_in_forward_at_12", 12, of="2/0", start=1020, total=3)
+
+    [found] = account(log, tmp_path).breaks
+
+    assert (str(found.place), found.place and found.place.function) == ("layers.py:5", "inner")
+    assert (found.called_at, found.resumes, found.resumes_ns) == (None, 2, 5 * S)
+
+
 def test_a_packed_log(tmp_path: Path) -> None:
     path = tmp_path / "x.log.gz"
     path.write_bytes(gzip.compress(training().text().encode()))

@@ -88,6 +88,7 @@ def _claims(
 def _break(known: _BreakSum, resumed: Sequence[_Resume]) -> Break:
     return Break(
         place=known.place,
+        called_at=known.at.called_at,
         reason=known.at.reason,
         hint=known.at.hint,
         page=known.at.page,

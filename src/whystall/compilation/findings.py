@@ -75,7 +75,7 @@ def _breaks(breaks: Sequence[Break]) -> Iterator[CompileFinding]:
         yield CompileFinding(
             id="compile.graph-breaks",
             says=f"a graph ends here: {one.reason}",
-            where=_at(one.place),
+            where=_at(one.place, one.called_at),
             saves_ns=one.restarts_ns + one.resumes_dynamo_ns,
             edit=(one.hint or _KEEP).rstrip(".") + page,
             known_by=f"it broke a compile {_times(one.times)}{resumed}; every call pays for the parts as well",
@@ -207,8 +207,10 @@ def _outer(process: ProcessLog) -> list[OneCompile]:
     return [one for one in process.compiles if not one.nested and one.times is not None]
 
 
-def _at(place: Place | None) -> str | None:
-    return None if place is None else str(place)
+def _at(place: Place | None, called_at: Place | None = None) -> str | None:
+    if place is None or called_at is None:
+        return None if place is None else str(place)
+    return f"{place} (called at {called_at})"
 
 
 def _times(count: int) -> str:

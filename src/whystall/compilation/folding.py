@@ -109,6 +109,8 @@ class BrokenAt:
     page: str | None
     callers: tuple[Place, ...] = ()
     """The lines that called it, the innermost last: where the functions around it resume."""
+    called_at: Place | None = None
+    """The user's line that led there, where the break is in other code."""
 
 
 @dataclass(slots=True)
@@ -489,13 +491,15 @@ def _broken(payload: bytes) -> BrokenAt:
     said = payload.decode("utf-8", "replace")
     first, _, rest = said.partition("\n")
     text, _, stack = rest.partition(_STACK_END)
-    frames = [place_of(path, int(line), name) for path, line, name in _FRAME.findall(stack)]
-    callers = tuple(one for one in frames if one is not None)[-_MOST_FRAMES:]
+    frames = [(path, place_of(path, int(line), name)) for path, line, name in _FRAME.findall(stack)[-_MOST_FRAMES:]]
+    callers = tuple(one for _, one in frames if one is not None)
+    own = next((one for path, one in reversed(frames) if owner(path) == "user"), None)
     place = None
     if first.startswith(_IN_CODE):
         path, _, line = first.removeprefix(_IN_CODE).strip().rpartition(":")
         at = place_of(path, int(line) if line.isdecimal() and len(line) < 10 else 0, "")
         place = next((one for one in reversed(callers) if at is not None and str(one) == str(at)), at)
+        own = None if owner(path) == "user" else own
     reason = text.removeprefix(_OLD_REASON)
     reason = reason.partition(_REASON)[2] or reason
     skipped = reason.lstrip().startswith(_SKIPPED)
@@ -506,6 +510,7 @@ def _broken(payload: bytes) -> BrokenAt:
         hint_of(reason),
         address_of(reason),
         callers,
+        own,
     )
 
 

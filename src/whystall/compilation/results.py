@@ -90,6 +90,8 @@ class Break:
     """A line at which Dynamo ended a graph, for one reason."""
 
     place: Place | None
+    called_at: Place | None
+    """The user's line that led there, where the break is in other code."""
     reason: str
     hint: str | None
     page: str | None

@@ -35,6 +35,7 @@ _VERSION: Final = re.compile(r"^\s*!?\d*/?\d+/\d+: ")
 _GUARDED: Final = re.compile(r"# (?:\S*[/\\])?([^\s/\\:]{1,120}):(\d{1,9}) in ([\w.<>]{1,120})")
 _HINT: Final = re.compile(r"^\s*Hint: (.+)$", re.MULTILINE)
 _RAISED: Final = re.compile(r"^([A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Failed|Interrupt)\w*)\b", re.MULTILINE)
+_MESSAGE: Final = re.compile(r"^([A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt)): ")
 _ENTRY: Final = "Encountered graph break when attempting to trace"
 _BACKTICKS: Final = re.compile(r"(`[^`\n]*`)")
 _TERMS: Final = re.compile(r"^`(?:[\w.]{1,80}(?:\(\))?|torch[\w.]* = \w+|export TORCH\w*=\w+)`$")
@@ -111,6 +112,8 @@ def first_sentence(raw: object) -> str:
     first = lines[0]
     if len(first) > 1 and first[0] == first[-1] and first[0] in "'\"":
         first = first[1:-1]
+    if (typed := _MESSAGE.match(first)) is not None:
+        return typed[1]  # the message may be the user's
     said = _public(_without_code(first))
     if first.endswith("raised:"):
         raised = _RAISED.search("\n".join(lines[1:]))

@@ -60,7 +60,9 @@ def summarize(account: Account) -> str:
         parts.append(f"{plural(first.recompiled, 'recompile')} of {_some(lines)}")
     if first.breaks:
         times = sum(one.times for one in first.breaks)
-        parts.append(f"{plural(times, 'graph break')} at {_some([_line(one.place) for one in first.breaks])}")
+        parts.append(
+            f"{plural(times, 'graph break')} at {_some(list(dict.fromkeys(_line(one.called_at or one.place) for one in first.breaks)))}"
+        )
     return "; ".join(parts) + "."
 
 
@@ -155,7 +157,8 @@ def _phases(process: ProcessAccount) -> Iterator[tuple[str | Cell, ...]]:
         ("code generation", phases.code_ns),
         (str(_kernels_by(process)), phases.kernels_ns),
     ):
-        yield name, Cell(duration(ns), ns), Cell(share(ns / max(process.total_ns, 1)), ns)
+        if ns:
+            yield name, Cell(duration(ns), ns), Cell(share(ns / process.total_ns), ns)
     yield "all", Cell(duration(process.total_ns), process.total_ns), Cell(share(1.0), process.total_ns)
 
 
@@ -205,8 +208,9 @@ def _more(compiles: int) -> tuple[str, ...]:
 
 
 def _break(one: Break) -> tuple[str | Cell, ...]:
+    called = f" ({_line(one.called_at)})" if one.called_at is not None else ""
     return (
-        _line(one.place),
+        f"{_line(one.place)}{called}",
         Cell(f"{one.times:,}", one.times),
         _time(one.restarts_ns),
         Cell(f"{one.resumes:,}", one.resumes),
@@ -228,6 +232,8 @@ def _recompile(one: Recompile) -> tuple[str | Cell, ...]:
 
 
 def _sentences(process: ProcessAccount) -> Iterator[str]:
+    if process.restarts_ns:
+        yield f"Attempts that a restart threw away took {duration(process.restarts_ns)}, as a part of the total."
     for use in process.caches:
         reasons = "; ".join(f"{clean(reason, _LONGEST)} ({times})" for reason, times in use.bypass_reasons)
         bypassed = f", {_times(use.bypasses, 'bypass')}: {reasons}" if use.bypasses else ""

@@ -94,6 +94,10 @@ class StructuredLog:
         """The records in the order in which they end. Raises `InputError` where the file cannot be opened."""
         pending: dict[bytes, _Pending | None] = {}
         for line in self._lines():
+            if line[:1] == b"\t":  # most lines: no pattern is tried on them
+                self.payload_bytes += len(line) - 1
+                self._append(pending.get(b""), line, 1)
+                continue
             header = _HEADER.match(line)
             if header is not None:
                 prefix = header["prefix"] or b""
@@ -108,7 +112,7 @@ class StructuredLog:
                 self.foreign += bool(line.strip())
                 continue
             self.payload_bytes += len(line) - found.end()
-            self._append(pending.get(found["prefix"] or b""), line[found.end() :])
+            self._append(pending.get(found["prefix"] or b""), line, found.end())
         for last in pending.values():
             if last is not None:
                 yield self._ended(last)
@@ -129,10 +133,10 @@ class StructuredLog:
             return None
         return _Pending(record, wanted=bool(record.digest) and self.wants_payload(record))
 
-    def _append(self, pending: _Pending | None, line: bytes) -> None:
+    def _append(self, pending: _Pending | None, line: bytes, begin: int) -> None:
         if pending is None or not pending.wanted or pending.size > _LARGEST_PAYLOAD or self._held > _MOST_HELD:
             return
-        pending.parts.append(line)
+        pending.parts.append(line[begin:])
         pending.size += len(line) + 1
         self._held += len(line) + 1
 
