@@ -56,13 +56,12 @@ def summarize(account: Account) -> str:
         by = _kernels_by(first)
         parts.append(f"{duration(kernels_ns)} of it was {'' if by is KernelCompiler.TRITON else 'the '}{by}")
     if first.recompiles:
-        lines = list(dict.fromkeys(_line(one.line) for one in first.recompiles))
-        parts.append(f"{plural(first.recompiled, 'recompile')} of {_some(lines)}")
+        recompiled = _lines(one.line for one in first.recompiles)
+        parts.append(f"{plural(first.recompiled, 'recompile')} of {_some(recompiled)}")
     if first.breaks:
         times = sum(one.times for one in first.breaks)
-        parts.append(
-            f"{plural(times, 'graph break')} at {_some(list(dict.fromkeys(_line(one.called_at or one.place) for one in first.breaks)))}"
-        )
+        broken = _lines(one.called_at or one.place for one in first.breaks)
+        parts.append(f"{plural(times, 'graph break')} at {_some(broken)}")
     return "; ".join(parts) + "."
 
 
@@ -92,6 +91,11 @@ def _kernels_by(process: ProcessAccount) -> KernelCompiler:
 def _some(lines: list[str]) -> str:
     shown = ", ".join(lines[:2])
     return f"{shown} and {len(lines) - 2} more" if len(lines) > 2 else shown
+
+
+def _lines(places: Iterable[Place | None]) -> list[str]:
+    """The lines, each once."""
+    return list(dict.fromkeys(map(_line, places)))
 
 
 def _line(place: Place | None) -> str:
