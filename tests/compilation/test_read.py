@@ -114,7 +114,7 @@ def test_forked_children_and_prefixed_ranks_share_a_file(tmp_path: Path) -> None
         (None, 7, S),
     ]
     assert [str(one.breaks[0].place) for one in found.processes[:2]] == ["train.py:6", "train.py:5"]
-    assert found.notes == ("stderr.log: 1 lines belong to no record and are left out.",)
+    assert found.notes == ("stderr.log: left out 1 line of no record.",)
 
 
 def test_a_thread_in_place_of_a_process_is_no_process(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_cut_log_keeps_what_it_has(tmp_path: Path) -> None:
     found = read_account([path])
 
     assert found.processes[0].unfinished == 1
-    assert found.notes == ("cut.log: 1 damaged records are left out.",)
+    assert found.notes == ("cut.log: left out 1 damaged record.",)
 
 
 def test_a_log_of_endless_compiles_is_read_as_far_as_there_is_room(

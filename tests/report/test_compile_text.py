@@ -24,6 +24,15 @@ def test_the_text_is_as_recorded(tmp_path: Path) -> None:
     assert text == GOLDEN.read_text(encoding="utf-8")
 
 
+def test_compiles_without_an_end_have_no_time(tmp_path: Path) -> None:
+    log = Log().starts(("/home/someone/train.py", 1, "<module>")).breaks(7)
+
+    account = read_account([log.write(tmp_path)])
+
+    assert summarize(account) == "No compile has an end in these logs: 1 compile began."
+    assert "0 ns" not in as_text(compile_document(account), 100)
+
+
 @pytest.mark.parametrize(("event", "says"), [("compile_file", "the C++ compiler"), (None, "Triton")])
 def test_the_largest_part_is_named(event: str | None, says: str, tmp_path: Path) -> None:
     log = Log().event("async_compile.wait", 1001, 1003)

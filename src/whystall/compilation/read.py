@@ -107,11 +107,11 @@ def _processes(path: Path, limits: Limits, room: Room, notes: list[str]) -> list
     compiled = [one for one in found.values() if one.compiles]
     notes += [f"{path.name}: {warning}." for warning in log.warnings]
     if log.damaged:
-        notes.append(f"{path.name}: {log.damaged:,} damaged records are left out.")
+        notes.append(f"{path.name}: left out {log.damaged:,} damaged record{'s' * (log.damaged > 1)}.")
     if log.foreign:
-        notes.append(f"{path.name}: {log.foreign:,} lines belong to no record and are left out.")
+        notes.append(f"{path.name}: left out {log.foreign:,} line{'s' * (log.foreign > 1)} of no record.")
     if unread:
-        notes.append(f"{path.name}: {unread:,} records of further processes are left out.")
+        notes.append(f"{path.name}: left out {unread:,} records of processes beyond the first {_MOST_PROCESSES:,}.")
     return compiled
 
 

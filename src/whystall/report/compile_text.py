@@ -50,6 +50,8 @@ def compile_document(account: Account) -> Document:
 def summarize(account: Account) -> str:
     """The answer in one sentence: the time, the largest part of it, recompiles and graph breaks."""
     first = account.processes[0]
+    if not first.compiles:
+        return f"No compile has an end in these logs: {plural(first.unfinished, 'compile')} began{_where(account)}."
     parts = [f"Compilation took {duration(first.total_ns)} in {plural(_compiles(first), 'compile')}{_where(account)}"]
     kernels_ns = first.phases.kernels_ns
     if kernels_ns > _LARGE * first.total_ns:
@@ -113,7 +115,7 @@ def _finding(one: CompileFinding, n_processes: int) -> str:
     where = "" if one.where is None else f" at {one.where}"
     on = f" On {one.processes:,} of {n_processes:,} processes." if n_processes > 1 else ""
     return clean(
-        f"{duration(one.saves_ns)} {one.id}{where}: {one.says}. {one.known_by[:1].upper()}{one.known_by[1:]}.{on} "
+        f"{duration(one.saves_ns) if one.saves_ns else 'no time recorded:'} {one.id}{where}: {one.says}. {one.known_by[:1].upper()}{one.known_by[1:]}.{on} "
         f"Edit: {one.edit.rstrip('.')}.",
         6 * _LONGEST,
     )
@@ -139,10 +141,11 @@ def _processes(processes: Sequence[ProcessAccount]) -> Iterator[Part]:
 
 
 def _details(process: ProcessAccount) -> Iterator[Part]:
-    yield Heading("Phases", text="")
-    yield grid("Time by phase, without the phases inside it", ("Phase", "Time", "Share"), _phases(process))
-    yield Heading("Compiles", text="")
-    yield grid("Compiles, the longest first", _COLUMNS, _rows(process), notes=_more(len(process.compiles)))
+    if process.compiles:
+        yield Heading("Phases", text="")
+        yield grid("Time by phase, without the phases inside it", ("Phase", "Time", "Share"), _phases(process))
+        yield Heading("Compiles", text="")
+        yield grid("Compiles, the longest first", _COLUMNS, _rows(process), notes=_more(len(process.compiles)))
     if process.breaks:
         yield Heading("Graph breaks", text="")
         yield grid("Distinct graph breaks", _BREAK_COLUMNS, map(_break, process.breaks[:_MOST_ROWS]))

@@ -58,7 +58,7 @@ def test_damage_is_counted_and_passed_over(tmp_path: Path) -> None:
 
 
 def test_lines_of_ranks_may_alternate(tmp_path: Path) -> None:
-    one = Log(pid=5, prefix="[rank0]:").artifact("a", "x0\ny0")
+    one = Log(pid=5, prefix="[rank0]:").artifact("a", "x0\n\ty0")
     other = Log(pid=5, prefix="[rank12]:").artifact("b", "x1\ny1")
     path = tmp_path / "stderr.log"
     path.write_text("\n".join(line for pair in zip(one.lines, other.lines, strict=True) for line in pair))
@@ -66,7 +66,7 @@ def test_lines_of_ranks_may_alternate(tmp_path: Path) -> None:
     found, _ = read(path)
 
     assert [(record.name, record.rank, record.payload) for record in found] == [
-        ("a", 0, b"x0\ny0"),
+        ("a", 0, b"x0\n\ty0"),
         ("b", 12, b"x1\ny1"),
     ]
 

@@ -27,7 +27,7 @@ _MOST_HELD: Final = 64 << 20
 _MOST_PREFIXES: Final = 4096
 _LARGEST_PID: Final = 1 << 22
 """The largest process id of Linux; torch 2.4 and 2.5 write the id of a thread in its place, which is an address."""
-_PREFIX: Final = rb"(?P<prefix>\[(?:rank|default)(?P<rank>\d{1,7})\]:\s?)?"
+_PREFIX: Final = rb"(?P<prefix>\[(?:rank|default)(?P<rank>\d{1,7})\]: ?)?"
 _HEADER: Final = re.compile(
     _PREFIX + rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ +(?P<number>\d{1,20}) [^\s\]]+:\d+\] (?P<body>\{.*)", re.DOTALL
 )
