@@ -11,7 +11,7 @@ from tests.compilation.builder import Log, training
 from tests.conftest import TRACES
 
 from whystall.compilation import read
-from whystall.compilation.folding import Room
+from whystall.compilation.one_compile import Room
 from whystall.compilation.read import read_account
 from whystall.compilation.results import KernelCompiler, ProcessAccount
 from whystall.errors import InputError

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from whystall.compilation.folding import BrokenAt, CacheRecord, OneCompile, ProcessLog
+from whystall.compilation.folding import ProcessLog
 from whystall.compilation.guards import guard_kind, guard_shape
+from whystall.compilation.one_compile import OneCompile
+from whystall.compilation.payloads import BrokenAt, CacheRecord
 from whystall.compilation.results import Break, CacheUse, Failure, Place, Recompile
 
 __all__ = ["breaks_of", "cache_uses", "failures_of", "is_recompile", "recompiles_of", "saved_ns"]

@@ -11,8 +11,10 @@ from dataclasses import replace
 from typing import Final
 
 from whystall.compilation.events import is_recompile
-from whystall.compilation.folding import CacheRecord, OneCompile, ProcessLog
+from whystall.compilation.folding import ProcessLog
 from whystall.compilation.guards import guard_shape
+from whystall.compilation.one_compile import OneCompile
+from whystall.compilation.payloads import CacheRecord
 from whystall.compilation.results import Break, CompileFinding, KernelCompiler, Place, Recompile
 
 __all__ = ["Missed", "findings_of", "merged"]

@@ -10,7 +10,8 @@ from typing import Final
 
 from whystall.compilation.events import breaks_of, cache_uses, failures_of, recompiles_of, saved_ns
 from whystall.compilation.findings import Missed, findings_of, merged
-from whystall.compilation.folding import UNREAD_KINDS, ProcessLog, Room, wants_payload
+from whystall.compilation.folding import UNREAD_KINDS, ProcessLog, wants_payload
+from whystall.compilation.one_compile import Room
 from whystall.compilation.results import Account, GraphRecordings, Phases, ProcessAccount
 from whystall.compilation.wording import file_name
 from whystall.errors import InputError

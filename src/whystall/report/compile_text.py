@@ -114,11 +114,10 @@ def _function(place: Place | None) -> str:
 def _finding(one: CompileFinding, n_processes: int) -> str:
     where = "" if one.where is None else f" at {one.where}"
     on = f" On {one.processes:,} of {n_processes:,} processes." if n_processes > 1 else ""
-    return clean(
-        f"{duration(one.saves_ns) if one.saves_ns else 'no time recorded:'} {one.id}{where}: {one.says}. {one.known_by[:1].upper()}{one.known_by[1:]}.{on} "
-        f"Edit: {one.edit.rstrip('.')}.",
-        6 * _LONGEST,
-    )
+    saves = duration(one.saves_ns) if one.saves_ns else "no time recorded:"
+    known_by = f"{one.known_by[:1].upper()}{one.known_by[1:]}"
+    edit = one.edit.rstrip(".")
+    return clean(f"{saves} {one.id}{where}: {one.says}. {known_by}.{on} Edit: {edit}.", 6 * _LONGEST)
 
 
 def _processes(processes: Sequence[ProcessAccount]) -> Iterator[Part]:
