@@ -39,6 +39,25 @@ def test_attempts_are_one_compile_and_its_phases_add_up(tmp_path: Path) -> None:
     assert first.kernels_by is KernelCompiler.CPP
 
 
+def test_a_wait_within_another_counts_once(tmp_path: Path) -> None:
+    log = Log().event("compile_file", 1001, 1003).event("async_compile.wait", 1000.5, 1004)
+    log.event("compile_file", 1001, 1004, of=None)  # of a thread beside, without an id
+
+    [found] = account(log.ends(total=10, code_gen_time_s=6.0), tmp_path).compiles
+
+    assert found.phases.kernels_ns == 7 * S // 2
+
+
+def test_a_hit_of_autograd_holds_those_of_its_graphs(tmp_path: Path) -> None:
+    log = Log()
+    for key, saved in (("forward", 2 * S), ("backward", 3 * S)):
+        log.artifact("fx_graph_cache_hit", {"key": key, "cache_state": "hit", "time_saved_ns": saved})
+    saved_ms = {"forward_time_saved_ms": 2500.0, "backward_time_saved_ms": 3500.0}
+    log.artifact("aotautograd_cache_hit", {"key": "a", "cache_state": "hit"} | saved_ms)
+
+    assert account(log.ends(), tmp_path).saved_ns == 6 * S
+
+
 def test_a_backward_graph_is_a_compile_of_its_own(tmp_path: Path) -> None:
     found = account(training(), tmp_path)
 
@@ -135,7 +154,7 @@ def test_ids_begin_again_after_a_reset(tmp_path: Path) -> None:
 
     found = account(log, tmp_path)
 
-    assert [one.total_ns for one in found.compiles] == [S, S, S]
+    assert [(one.total_ns, one.backward) for one in found.compiles] == [(S, False)] * 3
     assert found.recompiled == 0
 
 
