@@ -109,6 +109,21 @@ def test_other_input_ends_in_a_sentence(cli: Cli, tmp_path: Path) -> None:
         assert outcome.out == ""
 
 
+def test_other_files_beside_logs_are_left_out_with_a_sentence(cli: Cli, tmp_path: Path) -> None:
+    path = training().write(tmp_path)
+    (tmp_path / "notes.txt").write_text("no log")
+
+    outcome = cli("compile", path, tmp_path / "notes.txt", tmp_path / "nowhere", tmp_path, "--json")
+    answer = json.loads(outcome.out)
+
+    assert outcome.code == 0
+    assert len(answer["processes"]) == 1  # the log was named twice
+    assert [note.partition(";")[0] for note in answer["notes"]] == [
+        "Left out: notes.txt is no structured log of torch's compiler",
+        "Left out: nowhere: no such file.",
+    ]
+
+
 def test_analyze_says_which_verb_reads_it(cli: Cli, tmp_path: Path) -> None:
     path = training().write(tmp_path)
 

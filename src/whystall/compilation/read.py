@@ -30,12 +30,14 @@ _HOW: Final = "set TORCH_TRACE=FOLDER before the job starts: torch writes one fi
 def read_account(paths: Sequence[Path], limits: Limits | None = None) -> Account:
     """The compile account of logs; a folder stands for the logs in it.
 
-    Raises `InputError` where a path does not exist or is no structured log, and where no process compiled anything.
+    Raises `InputError` where no path names a structured log, and where no process compiled anything.
     """
     read: list[tuple[str, ProcessLog]] = []
     notes: list[str] = []
     room = Room()
-    for path in find_logs(paths):
+    logs, others = find_logs(paths)
+    notes += [f"Left out: {other}." for other in others[:_MOST_SHOWN]]
+    for path in logs:
         read += [(path.name, one) for one in _processes(path, limits or Limits(), room, notes)]
     if room.left_out:
         notes.append(f"{room.left_out:,} compiles or notes on them beyond what is kept are left out.")
@@ -56,20 +58,32 @@ def read_account(paths: Sequence[Path], limits: Limits | None = None) -> Account
     return Account(tuple(accounts), merged(one.findings for one in accounts), tuple(notes))
 
 
-def find_logs(paths: Sequence[Path]) -> list[Path]:
-    """The structured logs that paths name. Raises `InputError` for a path that is none and a folder without one."""
-    found: list[Path] = []
+def find_logs(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The structured logs that paths name, each once, and a sentence, without folders, for each path that names none.
+
+    Raises `InputError` where no path names one.
+    """
+    found: dict[Path, Path] = {}
+    others: dict[str, str] = {}
     for path in paths:
-        if path.is_dir():
-            inside = [one for one in sorted(path.rglob("*")) if one.is_file() and _is_log(one)]
-            if not inside:
-                raise InputError(f"{path}: no structured log of torch's compiler in this folder; {_HOW}")
-            found += inside
-        elif is_structured_log(path):
-            found.append(path)
-        else:
-            raise InputError(f"{path.name} is no structured log of torch's compiler; {_HOW}")
-    return list(dict.fromkeys(found))
+        try:
+            found |= {one.resolve(): one for one in _logs_at(path)}
+        except InputError as error:
+            others[str(error)] = str(error).replace(str(path), path.name)
+    if not found:
+        raise InputError("; ".join([*others][:_MOST_SHOWN]) + (" …" if len(others) > _MOST_SHOWN else ""))
+    return list(found.values()), list(others.values())
+
+
+def _logs_at(path: Path) -> list[Path]:
+    if path.is_dir():
+        inside = [one for one in sorted(path.rglob("*")) if one.is_file() and _is_log(one)]
+        if not inside:
+            raise InputError(f"{path}: no structured log of torch's compiler in this folder; {_HOW}")
+        return inside
+    if not is_structured_log(path):
+        raise InputError(f"{path.name} is no structured log of torch's compiler; {_HOW}")
+    return [path]
 
 
 def holds_log(path: Path) -> bool:
