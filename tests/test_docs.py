@@ -15,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.compilation.builder import training
 from tests.fleet.ranks import rank_trace
 
 import whystall
@@ -72,6 +73,8 @@ def folder(tmp_path: Path) -> Path:
     for rank in range(2):
         dump = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": []}
         (tmp_path / "dumps" / f"trace_rank_{rank}").write_text(json.dumps(dump))
+    (tmp_path / "compile-logs").mkdir()
+    training().write(tmp_path / "compile-logs")
     operations = {"dp_rank": [0], "stage": [0], "step": [1], "seq_id": [0], "mc": [0], "mb_id": [0], "gmc": [0]}
     times = {"optype": ["forward-compute"], "start_ts": [0.0], "duration": [1.0]}
     pl.DataFrame(operations | times).write_parquet(tmp_path / "operations.parquet")

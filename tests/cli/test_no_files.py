@@ -58,6 +58,7 @@ def no_file(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         ("export", "--format", "steps", "PATH"),
         ("compare", "PATH", "PATH"),
         ("memory", "PATH"),
+        ("compile", "PATH"),
         ("hang", "PATH"),
         ("ranks", "PATH"),
         ("view", "--no-browser", "PATH"),
@@ -83,7 +84,7 @@ def test_the_sentence_says_what_it_is(cli: Cli, no_file: Path) -> None:
     assert any(f"it is {word}, and only regular files are read" in outcome.err for word in words)
 
 
-@pytest.mark.parametrize("verb", ["analyze", "report", "hang", "memory", "watch", "export"])
+@pytest.mark.parametrize("verb", ["analyze", "report", "compile", "hang", "memory", "watch", "export"])
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_what_lies_in_a_run_folder(cli: Cli, tmp_path: Path, verb: str, name: str) -> None:
     run = tmp_path / "run"

@@ -67,10 +67,14 @@ class Analyze:
 
 
 def _with_verb(error: InputError, paths: Sequence[str]) -> InputError:
-    """The error, or for a log of communication the verb that reads it."""
+    """The error, or for a log of communication or of the compiler the verb that reads it."""
+    from whystall.compilation.read import holds_log
     from whystall.fleet.logs import is_trace, read_logs
 
     path = Path(paths[0])
+    if holds_log(path):
+        given = inputs.shell_quote(paths)
+        return InputError(f"{path.name} holds structured logs of torch's compiler, no trace: whystall compile {given}")
     if len(paths) != 1 or not path.is_file() or is_trace(path):
         return error
     try:

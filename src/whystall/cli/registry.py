@@ -52,6 +52,9 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb("explain", "Explain", "what a cause means, how it is measured, how to fix it"),
     Verb("export", "Export", "write the report, the tables or the timeline for other tools"),
+    Verb(
+        "compile", "Compile", "what torch.compile took, broke and compiled again, from its structured log (TORCH_TRACE)"
+    ),
     Verb("hang", "Hang", "which rank keeps a job waiting, from dumps of PyTorch's flight recorder"),
     Verb("ranks", "Ranks", "what slow ranks, stages and links cost, from logs or collectives"),
     Verb("roles", "Roles", "who waits for whom in a job of several roles: trainers, rollout servers, rewards"),
