@@ -42,7 +42,7 @@ class Timed(Stepped, Protocol):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Something that both runs have, or one: its time per step in each (``None``: not there).
 
-    Of the kind ``job`` it is the time in the whole job.
+    A row of the kind ``job`` is the time in the whole job.
     """
 
     kind: Kind
