@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
+    from whystall.analysis.price import Rate
     from whystall.analysis.throughput import Workload
     from whystall.cli.console import Console
     from whystall.hardware.throughputs import Reference
@@ -55,6 +56,7 @@ def add_reading(parser: ArgumentParser) -> None:
     )
     add_engine(parser)
     add_workload(parser)
+    add_price(parser)
 
 
 def add_engine(parser: ArgumentParser) -> None:
@@ -80,6 +82,36 @@ def add_workload(parser: ArgumentParser) -> None:
         metavar="N|NAME",
         help="tokens (or samples) a second and device to be held against, or the name of a published one",
     )
+
+
+def add_price(parser: ArgumentParser) -> None:
+    """Declares the price of a device, for the bill of a watched job."""
+    parser.add_argument(
+        "--gpu-hour",
+        metavar="RATE",
+        default=os.environ.get("WHYSTALL_GPU_HOUR"),
+        help="the price of one device for an hour (2.80, or 2.80EUR): the whole job's parts are priced by it",
+    )
+
+
+def rate(options: Namespace) -> Rate | None:
+    """The price of a device, if one was given. Raises ``UsageError`` for an invalid one."""
+    from whystall.analysis.price import parse_rate
+
+    text = getattr(options, "gpu_hour", None)
+    return parse_rate(str(text)) if text is not None else None
+
+
+def priced(report: Report, per_hour: Rate | None) -> Report:
+    """The report with the bill of its job, where that ran on GPUs."""
+    if report.job is None or all(device.kind == "cpu" for device in report.devices):
+        return report
+    import msgspec
+
+    from whystall.analysis.price import price_of
+
+    devices = report.source.world_size or len(report.source.ranks)
+    return msgspec.structs.replace(report, price=price_of(report.job, devices, per_hour))
 
 
 def workload(options: Namespace) -> Workload | None:
@@ -145,7 +177,7 @@ def analyze(paths: Sequence[str], options: Namespace, console: Console) -> Repor
     import whystall
 
     with ReadingProgress(console) as progress:
-        return whystall.analyze(
+        report = whystall.analyze(
             list(paths),
             cache=not options.no_cache,
             limits=limits(options),
@@ -157,6 +189,7 @@ def analyze(paths: Sequence[str], options: Namespace, console: Console) -> Repor
             workers=options.workers,
             ray_address=options.ray_address,
         )
+    return priced(report, rate(options))
 
 
 def limits(options: Namespace) -> Limits | None:
@@ -200,10 +233,10 @@ def report_from(paths: Sequence[str], options: Namespace, console: Console) -> R
         if _is_folder(path):
             report = _stored_in(path, options, console)
             if report is not None:
-                return report
+                return priced(report, rate(options))
         elif _is_report(path):
             console.detail(f"reading the report stored in {path}")
-            return _read_report(path)
+            return priced(_read_report(path), rate(options))
     return analyze(paths, options, console)
 
 

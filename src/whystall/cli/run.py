@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from whystall.analysis.price import Rate
     from whystall.analysis.throughput import Workload
     from whystall.capture.config import CaptureConfig, Schedule
     from whystall.capture.launch import Launch
@@ -75,6 +76,7 @@ class Run:
             help="end the job (SIGTERM) once its first window has a verdict that names a cause with 80%% and more",
         )
         inputs.add_workload(parser)
+        inputs.add_price(parser)
         output.add_force(parser)
         launching.add_command(parser)
 
@@ -102,7 +104,7 @@ class Run:
             arguments=launch.arguments,
             process=this_process(),
         )
-        workload = inputs.workload(options)
+        workload, rate = inputs.workload(options), inputs.rate(options)
         _claim(folder, options, encode(running))
         config = CaptureConfig(
             folder=str(folder.resolve()),
@@ -125,7 +127,7 @@ class Run:
             return ended
         try:
             found = _described(folder, running, code)
-            _report(found, launch, code, workload, console, experiments=options.experiments)
+            _report(found, launch, code, workload, rate, console, experiments=options.experiments)
         except Exception as error:  # noqa: BLE001 - the job is done; its exit code must not become ours
             console.error(
                 f"the job was not affected, but its report could not be made ({type(error).__name__}: {error})"
@@ -290,7 +292,14 @@ def _described(folder: Path, running: RunDescription, code: int) -> RunFolder:
 
 
 def _report(
-    found: RunFolder, launch: Launch, code: int, workload: Workload | None, console: Console, *, experiments: bool
+    found: RunFolder,
+    launch: Launch,
+    code: int,
+    workload: Workload | None,
+    rate: Rate | None,
+    console: Console,
+    *,
+    experiments: bool,
 ) -> None:
     from whystall.run_folder.contents import overhead_sentences
     from whystall.run_folder.layout import REPORT_HTML, REPORT_JSON, ran_out_of_memory
@@ -327,6 +336,7 @@ def _report(
     if experiments and _experimented(folder, report, launch, code, console):
         held = fingerprint(folder)
         report = whystall.analyze(folder, cache=False, workload=workload)
+    report = inputs.priced(report, rate)
     output.write_own(folder / REPORT_JSON, whystall.render(inputs.made_of(report, held), "json"))
     output.write_own(folder / REPORT_HTML, whystall.render(report, "html"))
     console.note(render(report, "terminal").rstrip())  # stdout belongs to the job

@@ -121,3 +121,12 @@ def percent_of_tenths(value: int) -> str:
     '33.4 %'
     """
     return f"{value // 10}.{value % 10} %"
+
+
+def money(cents: int, currency: str) -> str:
+    """An amount with its currency.
+
+    >>> money(830, "USD"), money(5, "EUR"), money(123456, "USD")
+    ('8.30 USD', '0.05 EUR', '1,234.56 USD')
+    """
+    return f"{cents // 100:,}.{cents % 100:02} {currency}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from whystall.analysis.price import Price
 from whystall.analysis.results import Device, Ledger, Step
 from whystall.analysis.steadiness import Steady, mean_of, mean_step, steady, unlike_steps
 from whystall.analysis.whole_job import WholeJob
@@ -220,8 +221,21 @@ def summary(report: Report) -> str:
 
 
 def basis(report: Report) -> str:
-    """The grounds of the verdict's sentence, and the start of the whole job where it was long, safe to show."""
-    return " ".join(filter(None, (clean(report.verdict.basis, _LONGEST_SENTENCE), start_sentence(report.job))))
+    """The grounds of the verdict's sentence, the start of the whole job where it was long, and its price."""
+    known = clean(report.verdict.basis, _LONGEST_SENTENCE), start_sentence(report.job), price_sentence(report.price)
+    return " ".join(filter(None, known))
+
+
+def price_sentence(price: Price | None) -> str:
+    """The bill of a job; empty where it ran on no GPU.
+
+    >>> price_sentence(Price(devices=8, gpu_hours=2.5, parts=[]))
+    'The job held 8 GPUs for 2.50 GPU-hours in all.'
+    """
+    if price is None:
+        return ""
+    cost = "" if price.rate is None or price.cents is None else f": {fmt.money(price.cents, price.rate.currency)}"
+    return f"The job held {fmt.plural(price.devices, 'GPU')} for {price.gpu_hours:.2f} GPU-hours in all{cost}."
 
 
 def start_sentence(job: WholeJob | None) -> str:

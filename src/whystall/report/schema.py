@@ -10,6 +10,7 @@ import numpy as np
 
 from whystall.analysis.counters import DeviceCounter
 from whystall.analysis.memory_results import MemoryPeak
+from whystall.analysis.price import Price
 from whystall.analysis.results import (
     Collective,
     Device,
@@ -124,6 +125,8 @@ class Report(Result, frozen=True, kw_only=True):
     """Supply of the loader and demand of the steps, where the samples of a step are known."""
     job: WholeJob | None = None
     """The ledger of the whole job, from its launch to its exit, where it was watched."""
+    price: Price | None = None
+    """The bill of the whole job, where it ran on GPUs."""
     given: list[GivenRows] = msgspec.field(default_factory=list)
     """Shapes of the largest products of a step of the first rank, which show that batches have one size."""
     device_counters: list[DeviceCounter] = msgspec.field(default_factory=list)

@@ -7,8 +7,10 @@ from typing import Final
 
 from msgspec import structs
 
+from whystall.analysis.price import Price
 from whystall.analysis.whole_job import JobPart, JobPartName, WholeJob, part_of
 from whystall.report import tables
+from whystall.report.format import money
 from whystall.report.names import line_of_code
 from whystall.report.schema import Report
 from whystall.report.tables import Cell, Column, Limits, Table
@@ -52,6 +54,7 @@ def parts(report: Report, limits: Limits) -> Table:
     """The ledger of the whole job, part by part."""
     columns = (
         Column("Part", "text", priority=1), Column("Time", priority=1), Column("Share", priority=1),
+        *([Column("Cost", priority=1)] if report.price is not None and report.price.cents is not None else []),
         Column("Meaning", "prose", priority=2),
     )  # fmt: skip
     job = report.job
@@ -62,12 +65,20 @@ def parts(report: Report, limits: Limits) -> Table:
             Cell(_name(one), one.part),
             tables.duration(one.ns),
             tables.share(one.ns / max(job.wall_ns, 1) if job is not None else None),
+            *_cost(report.price, number),
             Cell(_MEANING[one.part], one.part),
         )
-        for one in found
+        for number, one in enumerate(found)
         if one in largest
     )
     return tables.table("job", "The whole job", _caption(job), columns, rows, total=len(found))
+
+
+def _cost(price: Price | None, number: int) -> list[Cell]:
+    if price is None or price.rate is None:
+        return []
+    cents = price.parts[number].cents or 0
+    return [Cell(money(cents, price.rate.currency), cents)]
 
 
 def _name(part: JobPart) -> str:
