@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 _WAIT_FOR_RANKS_S = 20.0
 
 
+_COMPILER_LOG = "TORCH_TRACE"
+"""The variable by which torch writes its compiler's structured log into a folder."""
+
+
 class Run:
     """The verb ``run``."""
 
@@ -62,6 +66,11 @@ class Run:
         parser.add_argument("--modules", action="store_true", help="record the module tree (slower)")
         parser.add_argument(
             "--memory", action="store_true", help="record memory events, on CUDA who holds memory, too (slower)"
+        )
+        parser.add_argument(
+            "--compile",
+            action="store_true",
+            help="keep torch's log of its compiler (TORCH_TRACE) in the run folder: `whystall compile` explains it",
         )
         parser.add_argument(
             "--experiments",
@@ -119,7 +128,8 @@ class Run:
             console.note(f"whystall: {_beforehand(launch, config)}")
         so_far = _SoFarOf(folder, console, records=schedule.repeat > 0, until_verdict=options.until_verdict)
         told = so_far if _reports_here() else contextlib.nullcontext
-        ended = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch, told)
+        with _compiler_logged(folder) if options.compile else contextlib.nullcontext():
+            ended = run_watched(launch, config, (folder / layout.CAPTURE_NOW).touch, told)
         running = msgspec.structs.replace(running, ended_unix_ns=time.time_ns())
         ended = 0 if so_far.ended else ended
         code = ended if ended >= 0 else SIGNALLED - ended
@@ -136,6 +146,44 @@ class Run:
         if blind is not None:
             console.error(blind)
         return ended
+
+
+@contextlib.contextmanager
+def _compiler_logged(folder: Path) -> Iterator[None]:
+    """Keeps the log of torch's compiler in the run folder, unless the user has one written elsewhere."""
+    from whystall.run_folder.layout import COMPILE_LOGS, compile_logs
+
+    if os.environ.get(_COMPILER_LOG):
+        yield
+        return
+    if _world_size() == 1:
+        for old in compile_logs(folder):  # of the run that was here before
+            old.unlink(missing_ok=True)
+    logs = folder.resolve() / COMPILE_LOGS
+    logs.mkdir(mode=0o700, exist_ok=True)  # they hold the model's code
+    os.environ[_COMPILER_LOG] = str(logs)
+    try:
+        yield
+    finally:
+        del os.environ[_COMPILER_LOG]
+
+
+def _tell_of_compiler(folder: Path, console: Console) -> None:
+    """The compile account in a sentence, where the compiler's log lies in the run folder."""
+    from whystall.run_folder.layout import COMPILE_LOGS, compile_logs
+
+    if not compile_logs(folder):
+        return
+    from whystall.compilation.read import read_account
+    from whystall.report.compile_text import summarize
+
+    try:
+        told = summarize(read_account([folder / COMPILE_LOGS], None))
+    except InputError as error:
+        console.note(f"whystall: {error}")
+        return
+    command = f"whystall compile {inputs.shell_quote([str(folder / COMPILE_LOGS)])}"
+    console.note(f"whystall: {told} (`{command}` tells more)")
 
 
 def _folder(launch: Launch, options: Namespace) -> Path:
@@ -305,6 +353,7 @@ def _report(
     from whystall.run_folder.layout import REPORT_HTML, REPORT_JSON, ran_out_of_memory
 
     folder = found.path
+    _tell_of_compiler(folder, console)
     if ran_out_of_memory(folder):
         command = f"whystall memory {inputs.shell_quote([str(folder)])}"
         console.note(f"whystall: a device ran out of memory: `{command}` says who held it")

@@ -103,6 +103,17 @@ def journal_name(pid: int) -> str:
     return f"process{pid}.job.jsonl"
 
 
+COMPILE_LOGS: Final = "compile"
+"""The folder in a run's folder for logs of torch's compiler."""
+_COMPILE_LOG: Final = re.compile(r"dedicated_log_torch_trace_\w+\.log")
+
+
+def compile_logs(folder: Path) -> list[Path]:
+    """The logs of torch's compiler in a run's folder."""
+    logs = folder / COMPILE_LOGS
+    return sorted(path for path in (logs.iterdir() if logs.is_dir() else ()) if _COMPILE_LOG.fullmatch(path.name))
+
+
 def journals(folder: Path) -> list[tuple[int, Path]]:
     """The journals in a folder with the numbers of their processes."""
     found = []
