@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from whystall.serving.membership import Placed
 from whystall.serving.parts import Part
@@ -17,7 +18,9 @@ from whystall.serving.records import ClientRequest, Ints, Iterations, ServerRequ
 from whystall.serving.step_model import StepModel, prompt_tokens, sequences
 from whystall.serving.timeline import Timeline
 
-__all__ = ["Engine", "RequestLedger", "ledger_of"]
+__all__ = ["Engine", "RequestLedger", "ledger_of", "middle"]
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,14 @@ class RequestLedger:
 class Engine:
     """The engine's steps prepared for many requests: sums up to each step of what a request may have spent there."""
 
-    def __init__(self, steps: Iterations, timeline: Timeline, model: StepModel | None, settings: Settings) -> None:
+    def __init__(
+        self,
+        steps: Iterations,
+        timeline: Timeline,
+        model: StepModel | None,
+        settings: Settings,
+        placed: Sequence[Placed | None] = (),
+    ) -> None:
         self.timeline = timeline
         self.elapsed_ns = steps.elapsed_ns
         self.prompt_tokens = prompt_tokens(steps).astype(np.int64)
@@ -57,6 +67,8 @@ class Engine:
         self._prefill = _sums(self.prefill_ns)
         self._steps = steps
         self._settings = settings
+        self._preempted = _preempted(len(steps), placed)
+        self._ahead = _ahead(placed)
 
     def steps_ns(self, first: int, end: int) -> tuple[int, int, int]:
         """Decode, prefill and gaps in a range of steps; the gap before the first step belongs to it."""
@@ -70,28 +82,35 @@ class Engine:
     def arrival_step(self, sent_ns: int, first_step: int, prompt: int) -> int | None:
         """The last step before a request's own that began after it was sent and had room for it.
 
-        It was not in that step, so it came to the scheduler later. ``None`` where there is no such step.
+        It was not in that step, so it came to the scheduler later. No step before the admission of the request ahead
+        says so: first come, first served. ``None`` where there is no such step.
         """
-        begin = int(np.searchsorted(self.timeline.start_ns, sent_ns))
+        begin = max(int(np.searchsorted(self.timeline.start_ns, sent_ns)), self._ahead.get(first_step, 0))
         if begin >= first_step:
             return None
         free = np.flatnonzero(self._has_room(begin, first_step, prompt))
         return None if not len(free) else begin + int(free[-1])
 
-    def _has_room(self, begin: int, end: int, prompt: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Whether each step of a range had a free place, tokens of its budget and cache for one more prompt."""
+    def _has_room(self, begin: int, end: int, prompt: int) -> Flags:
+        """Whether each step of a range would have admitted one more request, had it been there.
+
+        It needs a place, tokens of the budget and blocks for its whole prompt, beside one for each request that runs.
+        While a preempted request waits, it stands in front. A step line gives the use of the cache after the step has
+        freed its blocks, so that the line before counts, too.
+        """
         steps, settings = self._steps, self._settings
-        room = np.ones(end - begin, dtype=np.bool_)
+        requests = steps.context_requests[begin:end] + steps.generation_requests[begin:end]
+        room = self._preempted[begin:end] == 0
         if settings.max_num_seqs is not None:
-            requests = steps.context_requests[begin:end] + steps.generation_requests[begin:end]
             room &= requests < settings.max_num_seqs
         if settings.max_num_batched_tokens is not None:
             tokens = steps.context_tokens[begin:end] + steps.generation_tokens[begin:end]
             room &= tokens < settings.max_num_batched_tokens
         if settings.kv_blocks is not None and settings.block_tokens:
-            needed = -(-prompt // settings.block_tokens) + 1  # the log's share of the cache is rounded
-            free = (1000 - steps.kv_permille[begin:end]) * settings.kv_blocks // 1000
-            room &= (steps.kv_permille[begin:end] < 0) | (free > needed)
+            needed = -(-prompt // settings.block_tokens) + requests
+            used = np.maximum(steps.kv_permille, np.roll(steps.kv_permille, 1))[begin:end]
+            free = (1000 - used) * (settings.kv_blocks - 1) // 1000
+            room &= (used < 0) | (free >= needed)
         return room
 
 
@@ -163,7 +182,8 @@ def _by_steps(
     before = _before(request, sent_ns, start, placed, engine)
     if span is None:
         return _added(parts, before, {Part.OUTPUT: last_ns - end})
-    return _added(_with_gap(parts, span.inference_ns), _outside(request, before, span, parts))
+    inference = min(span.inference_ns, request.latency_ns)
+    return _added(_with_gap(parts, inference), _outside(request.latency_ns - inference, before, span))
 
 
 def _own_steps(placed: Placed, engine: Engine, whole_ns: int) -> dict[Part, int]:
@@ -223,11 +243,9 @@ def _with_gap(parts: Mapping[Part, int], inference_ns: int) -> dict[Part, int]:
     return {**kept, Part.ENGINE_GAP: phases.left_ns}
 
 
-def _outside(
-    request: ClientRequest, before: Mapping[Part, int], span: ServerRequest, own: Mapping[Part, int]
-) -> dict[Part, int]:
+def _outside(whole_ns: int, before: Mapping[Part, int], span: ServerRequest) -> dict[Part, int]:
     """The time outside of own steps by the server's clocks; the running step's part is bounded by its front."""
-    phases = _Phases(max(request.latency_ns - span.inference_ns, 0))
+    phases = _Phases(whole_ns)
     queue = phases.take(span.queue_ns)
     front = phases.take(span.e2e_ns - span.queue_ns - span.inference_ns)
     wait = min(before[Part.STEP_WAIT], front)
@@ -241,6 +259,23 @@ def _added(*many: Mapping[Part, int]) -> dict[Part, int]:
         for part, value in parts.items():
             total[part] = total.get(part, 0) + value
     return total
+
+
+def _preempted(count: int, placed: Sequence[Placed | None]) -> Ints:
+    """How many requests wait again in each step, after they were preempted in it or before."""
+    changes = np.zeros(count + 1, dtype=np.int64)
+    for one in placed:
+        for left, back in one.preempted if one is not None else ():
+            changes[left] += 1
+            changes[back] -= 1
+    found: Ints = np.cumsum(changes)[:count]
+    return found
+
+
+def _ahead(placed: Sequence[Placed | None]) -> dict[int, int]:
+    """The last step before each admitting step that admitted a request, too."""
+    admitting = sorted({one.first_step for one in placed if one is not None})
+    return dict(zip(admitting[1:], admitting, strict=False))
 
 
 def _sums(values: Ints) -> Ints:
