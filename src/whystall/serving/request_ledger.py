@@ -56,6 +56,7 @@ class Engine:
         settings: Settings,
         placed: Sequence[Placed | None] = (),
     ) -> None:
+        """Takes the placed requests, of which the steps that admit are known."""
         self.timeline = timeline
         self.elapsed_ns = steps.elapsed_ns
         self.prompt_tokens = prompt_tokens(steps).astype(np.int64)
@@ -69,6 +70,7 @@ class Engine:
         self._settings = settings
         self._preempted = _preempted(len(steps), placed)
         self._ahead = _ahead(placed)
+        self._longest = _longest(placed)
 
     def steps_ns(self, first: int, end: int) -> tuple[int, int, int]:
         """Decode, prefill and gaps in a range of steps; the gap before the first step belongs to it."""
@@ -79,16 +81,17 @@ class Engine:
             int(self._gaps[end] - self._gaps[first]),
         )
 
-    def arrival_step(self, sent_ns: int, first_step: int, prompt: int) -> int | None:
+    def arrival_step(self, sent_ns: int, first_step: int) -> int | None:
         """The last step before a request's own that began after it was sent and had room for it.
 
         It was not in that step, so it came to the scheduler later. No step before the admission of the request ahead
-        says so: first come, first served. ``None`` where there is no such step.
+        says so: first come, first served, and of those admitted together the largest may have been the first in line.
+        ``None`` where there is no such step.
         """
         begin = max(int(np.searchsorted(self.timeline.start_ns, sent_ns)), self._ahead.get(first_step, 0))
         if begin >= first_step:
             return None
-        free = np.flatnonzero(self._has_room(begin, first_step, prompt))
+        free = np.flatnonzero(self._has_room(begin, first_step, self._longest[first_step]))
         return None if not len(free) else begin + int(free[-1])
 
     def _has_room(self, begin: int, end: int, prompt: int) -> Flags:
@@ -108,9 +111,11 @@ class Engine:
             room &= tokens < settings.max_num_batched_tokens
         if settings.kv_blocks is not None and settings.block_tokens:
             needed = -(-prompt // settings.block_tokens) + requests
-            used = np.maximum(steps.kv_permille, np.roll(steps.kv_permille, 1))[begin:end]
-            free = (1000 - used) * (settings.kv_blocks - 1) // 1000
-            room &= (used < 0) | (free >= needed)
+            prompts = steps.context_requests[begin:end] - (-steps.context_tokens[begin:end] // settings.block_tokens)
+            blocks = settings.kv_blocks - 1  # one is kept empty
+            now, before = steps.kv_permille[begin:end], np.roll(steps.kv_permille, 1)[begin:end]
+            used = np.maximum((now * blocks + 500) // 1000, (before * blocks + 500) // 1000 + prompts)
+            room &= (now < 0) | (blocks - used >= needed)
         return room
 
 
@@ -179,7 +184,7 @@ def _by_steps(
     start = min(max(int(engine.timeline.start_ns[placed.first_step]), sent_ns), last_ns)
     end = min(max(int(engine.timeline.end_ns[placed.last_step]), start), last_ns)
     parts = _own_steps(placed, engine, end - start)
-    before = _before(request, sent_ns, start, placed, engine)
+    before = _before(sent_ns, start, placed, engine)
     if span is None:
         return _added(parts, before, {Part.OUTPUT: last_ns - end})
     inference = min(span.inference_ns, request.latency_ns)
@@ -212,10 +217,10 @@ def _between(engine: Engine, left: int, back: int) -> int:
     return int(engine.timeline.start_ns[back] - engine.timeline.end_ns[left - 1])
 
 
-def _before(request: ClientRequest, sent_ns: int, start: int, placed: Placed, engine: Engine) -> dict[Part, int]:
+def _before(sent_ns: int, start: int, placed: Placed, engine: Engine) -> dict[Part, int]:
     """The time from sending to the first own step: HTTP and front, the running step, the queue, the gap before it."""
     times, first = engine.timeline, placed.first_step
-    spare = engine.arrival_step(sent_ns, first, request.input_tokens)
+    spare = engine.arrival_step(sent_ns, first)
     arrived = sent_ns if spare is None else min(max(int(times.start_ns[spare]), sent_ns), start)
     running = int(np.searchsorted(times.end_ns, arrived, side="right")) if spare is None else spare
     if running >= first or int(times.start_ns[running]) > arrived:  # the engine was between steps
@@ -276,6 +281,16 @@ def _ahead(placed: Sequence[Placed | None]) -> dict[int, int]:
     """The last step before each admitting step that admitted a request, too."""
     admitting = sorted({one.first_step for one in placed if one is not None})
     return dict(zip(admitting[1:], admitting, strict=False))
+
+
+def _longest(placed: Sequence[Placed | None]) -> dict[int, int]:
+    """The most prompt tokens of a request that each admitting step admitted."""
+    found: dict[int, int] = {}
+    for one in placed:
+        if one is not None:
+            tokens = sum(chunk.tokens for chunk in one.chunks if not chunk.again)
+            found[one.first_step] = max(found.get(one.first_step, 0), tokens)
+    return found
 
 
 def _sums(values: Ints) -> Ints:
