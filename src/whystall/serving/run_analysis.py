@@ -13,7 +13,7 @@ from whystall.serving.prefix_cache import PrefixCache
 from whystall.serving.records import Arrival, ClientRequest, Iterations, ServedRun, ServerRequest, Settings
 from whystall.serving.request_ledger import Engine, RequestLedger, ledger_of
 from whystall.serving.step_ledger import StepLedger, ledger_of_steps
-from whystall.serving.step_model import StepModel, context_tokens, fit
+from whystall.serving.step_model import StepModel, context_tokens, fit, prompt_pairs
 from whystall.serving.timeline import Timeline, place_steps
 
 __all__ = ["Analysis", "analyze_run"]
@@ -53,8 +53,7 @@ def analyze_run(run: ServedRun) -> Analysis:
     if steps is not None:
         membership, placed = _membership(run, steps, settings, notes)
         timeline = place_steps(steps.elapsed_ns, requests, placed) if any(placed) else None
-        context = context_tokens(len(steps), [one.input_tokens for one in requests], placed) if any(placed) else None
-        model = fit(steps, context)
+        model = _fitted(steps, requests, placed)
     engine = Engine(steps, timeline, model, settings, placed) if steps is not None and timeline is not None else None
     ledgers = tuple(
         ledger_of(index, request, placed=one, span=span, engine=engine)
@@ -72,6 +71,15 @@ def analyze_run(run: ServedRun) -> Analysis:
         spans,
         tuple(notes),
     )
+
+
+def _fitted(
+    steps: Iterations, requests: Sequence[ClientRequest], placed: tuple[Placed | None, ...]
+) -> StepModel | None:
+    if not any(placed):
+        return fit(steps)
+    context = context_tokens(len(steps), [one.input_tokens for one in requests], placed)
+    return fit(steps, context, prompt_pairs(len(steps), placed))
 
 
 def _with_defaults(settings: Settings) -> Settings:

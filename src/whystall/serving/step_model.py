@@ -1,7 +1,9 @@
-"""The duration of an engine step by its composition: t = c0 + c1·prompt tokens + c2·sequences + c3·context.
+"""The duration of an engine step by its composition.
 
-Fitted in relative error and robustly (least absolute deviations by reweighting), each coefficient at least zero. The
-ratios of measured to fitted durations are kept, since rare slow steps feed the queue and a median has none.
+t = c0 + c1·prompt tokens + c2·sequences + c3·context + c4·pairs, where pairs are those of a prompt's tokens with the
+tokens before them, which attention computes. Fitted in relative error and robustly (least absolute deviations by
+reweighting), each coefficient at least zero. The ratios of measured to fitted durations are kept, since rare slow steps
+feed the queue and a median has none.
 """
 
 from __future__ import annotations
@@ -27,23 +29,26 @@ _KEPT_RATIOS: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class StepModel:
-    """Coefficients in nanoseconds a step, a prompt token, a sequence, a token of context.
+    """Coefficients in nanoseconds a step, a prompt token, a sequence, a token of context, a pair of prompt tokens.
 
-    ``error`` is the median relative deviation; ``ratios`` are measured over fitted durations, evenly drawn.
+    ``error`` is the median relative deviation. Measured over fitted durations are kept in their order, those of steps
+    without a prompt apart from the others.
     """
 
     step_ns: float
     token_ns: float
     sequence_ns: float
     context_ns: float
+    pair_ns: float
     error: float
     steps: int
-    ratios: tuple[float, ...] = ()
+    decode_ratios: tuple[float, ...] = ()
+    prompt_ratios: tuple[float, ...] = ()
 
-    def of(self, prompt_tokens: float, sequences: float, context: float = 0.0) -> float:
+    def of(self, prompt_tokens: float, sequences: float, context: float = 0.0, pairs: float = 0.0) -> float:
         """The usual duration of a step, in nanoseconds."""
         grown = self.token_ns * prompt_tokens + self.sequence_ns * sequences + self.context_ns * context
-        return self.step_ns + grown
+        return self.step_ns + grown + self.pair_ns * pairs
 
 
 def prompt_tokens(steps: Iterations) -> Floats:
@@ -74,21 +79,37 @@ def context_tokens(count: int, asked: list[int], placed: tuple[Placed | None, ..
     return found
 
 
-def fit(steps: Iterations, context: Floats | None = None) -> StepModel | None:
+def prompt_pairs(count: int, placed: tuple[Placed | None, ...]) -> Floats:
+    """Pairs of a prompt's tokens with those before them, in each step."""
+    found = np.zeros(count)
+    for one in placed:
+        computed = 0
+        again = False
+        for chunk in one.chunks if one is not None else ():
+            computed = 0 if chunk.again and not again else computed
+            again = chunk.again
+            found[chunk.step] += chunk.tokens * (computed + chunk.tokens / 2)
+            computed += chunk.tokens
+    return found
+
+
+def fit(steps: Iterations, context: Floats | None = None, pairs: Floats | None = None) -> StepModel | None:
     """The model of a log; ``None`` where it has fewer than 30 steps with work."""
     used = (steps.elapsed_ns > 0) & (steps.dummy == 0)
     if int(used.sum()) < _FEWEST:
         return None
     measured = steps.elapsed_ns[used].astype(np.float64)
-    looked = np.zeros(len(measured)) if context is None else context[used]
+    unknown = np.zeros(len(steps))
+    tokens = prompt_tokens(steps)[used]
+    columns = [unknown if one is None else one for one in (context, pairs)]
     features = np.column_stack(
-        [np.ones(len(measured)), prompt_tokens(steps)[used], sequences(steps)[used], looked]
+        [np.ones(len(measured)), tokens, sequences(steps)[used], *(column[used] for column in columns)]
     )
     found = _least_absolute(features / measured[:, None])
     ratios = measured / np.maximum(features @ found, 1.0)
     error = float(np.median(np.abs(1.0 / np.maximum(ratios, 1e-9) - 1.0)))
-    kept = ratios[:: max(len(ratios) // _KEPT_RATIOS, 1)]
-    return StepModel(*(float(one) for one in found), error, len(measured), tuple(kept.tolist()))
+    kept = (tuple(some[:: max(len(some) // _KEPT_RATIOS, 1)].tolist()) for some in (ratios[tokens == 0], ratios[tokens > 0]))
+    return StepModel(*(float(one) for one in found), error, len(measured), *kept)
 
 
 def _least_absolute(relative: Floats) -> Floats:

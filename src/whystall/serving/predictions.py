@@ -1,0 +1,212 @@
+"""What another setting would change, by replay: medians and tails before and after, with a self-check.
+
+Each prediction stands beside the replay of the same run, and that beside the measurement: a replay that misses its own
+run says nothing of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from whystall.serving.parts import Part
+from whystall.serving.prefix_cache import PrefixCache
+from whystall.serving.replay import Load, Played, Server, play
+from whystall.serving.run_analysis import Analysis
+from whystall.serving.step_model import StepModel
+
+__all__ = ["Metric", "Prediction", "Replayer", "SelfCheck"]
+
+_PLACES: Final = tuple((draw / 14 - 0.5) / 5 for draw in range(15))
+"""Where the walks along recorded noise begin, near its own beginning: a machine is slow for a while, and the same load
+would have met the same slow while."""
+_LOW, _HIGH = 10, 90  # percentiles over the draws
+_TRUSTED: Final = 0.25
+"""Largest relative error of the replay's own run at the median E2E. Published simulators of servers are off by 5 to
+12 % on other configurations (LLM-Emu, BLIS); a shared machine doubles that."""
+_MOST_TOKENS: Final = 2_000_000  # generated tokens that are replayed: some seconds a draw
+METRICS: Final = ("ttft", "tpot", "e2e")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric at a percentile: measured or replayed before, and after with its interval over the draws."""
+
+    name: str
+    percentile: int
+    before_ns: int
+    after_ns: int
+    low_ns: int
+    high_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """The replay of the run as it was, against its measurement."""
+
+    metrics: tuple[Metric, ...]
+    preemptions: int
+
+    @property
+    def error(self) -> float:
+        """Relative error of the median E2E."""
+        found = next(one for one in self.metrics if (one.name, one.percentile) == ("e2e", 50))
+        return abs(found.after_ns - found.before_ns) / max(found.before_ns, 1)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the replay meets its own run well enough to say something of another."""
+        return self.error <= _TRUSTED
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The change of each metric by one change: from the replay of the run as it was to that with the change."""
+
+    change: str
+    metrics: tuple[Metric, ...]
+    preemptions: tuple[int, int]
+
+    def metric(self, name: str, percentile: int) -> Metric:
+        """One of the metrics."""
+        return next(one for one in self.metrics if (one.name, one.percentile) == (name, percentile))
+
+
+class Replayer:
+    """Replays of one run. ``None`` comes back where the run cannot be replayed."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._model = analysis.model
+        self._loads = _loads(analysis)
+        self._gaps = _gaps(analysis)
+        self._analysis = analysis
+        settings = analysis.settings
+        self.server = Server(
+            settings.max_num_seqs,
+            settings.max_num_batched_tokens,
+            settings.kv_blocks,
+            settings.block_tokens or 16,
+            prefix_caching=bool(settings.prefix_caching),
+        )
+        self._base = self._draws(self.server, self._loads, self._model)
+        self.check = self._self_check()
+
+    def predict(
+        self,
+        change: str,
+        *,
+        server: Server | None = None,
+        loads: Callable[[Sequence[Load]], Sequence[Load]] | None = None,
+        model: Callable[[StepModel], StepModel] | None = None,
+    ) -> Prediction | None:
+        """The metrics after a change of the server, of the load or of the steps' cost."""
+        if self.check is None or self._model is None:
+            return None
+        changed = self._draws(
+            server or self.server,
+            self._loads if loads is None else loads(self._loads),
+            self._model if model is None else model(self._model),
+        )
+        if not changed:
+            return None
+        metrics = tuple(
+            _metric(name, percentile, _median(self._base, name, percentile), changed)
+            for name in METRICS
+            for percentile in (50, 99)
+        )
+        return Prediction(change, metrics, (_preempted(self._base), _preempted(changed)))
+
+    def _self_check(self) -> SelfCheck | None:
+        if not self._base:
+            return None
+        measured = _measured(self._analysis)
+        metrics = tuple(
+            _metric(name, percentile, _percentile(measured[name], percentile), self._base)
+            for name in METRICS
+            for percentile in (50, 99)
+        )
+        return SelfCheck(metrics, _preempted(self._base))
+
+    def _draws(self, server: Server, loads: Sequence[Load], model: StepModel | None) -> list[Played]:
+        if model is None or not loads or sum(one.output_tokens for one in loads) > _MOST_TOKENS:
+            return []
+        played = [play(loads, server, model, self._gaps, start=place) for place in _PLACES]
+        return [one for one in played if one is not None]
+
+
+def _metric(name: str, percentile: int, before_ns: int, played: Sequence[Played]) -> Metric:
+    each = [_percentile(getattr(one, f"{name}_ns"), percentile) for one in played]
+    low, middle, high = (int(np.percentile(each, at)) for at in (_LOW, 50, _HIGH))
+    return Metric(name, percentile, before_ns, middle, low, high)
+
+
+def _median(played: Sequence[Played], name: str, percentile: int) -> int:
+    return int(np.median([_percentile(getattr(one, f"{name}_ns"), percentile) for one in played]))
+
+
+def _preempted(played: Sequence[Played]) -> int:
+    return int(np.median([one.preemptions for one in played]))
+
+
+def _percentile(values: Sequence[int], percentile: int) -> int:
+    return int(np.percentile(values, percentile)) if values else 0
+
+
+def _measured(analysis: Analysis) -> dict[str, list[int]]:
+    """The client's own times of the requests that are replayed."""
+    used = [one for one, placed in zip(analysis.ledgers, analysis.placed, strict=True) if placed is not None]
+    several = [one for one in used if one.output_tokens > 1]
+    return {
+        "ttft": [one.ttft_ns for one in used],
+        "e2e": [one.server_ns for one in used],
+        "tpot": [(one.server_ns - one.ttft_ns) // (one.output_tokens - 1) for one in several],
+    }
+
+
+def _loads(analysis: Analysis) -> tuple[Load, ...]:
+    """The requests as they were sent, each with its own time on the way in and out."""
+    run = analysis.run
+    if run.client is None or not any(analysis.placed):
+        return ()
+    cache = PrefixCache(analysis.settings.block_tokens if analysis.settings.prefix_caching else None)
+    places = run.client.positions
+    known = bool(places) and places[-1] < len(run.arrivals)
+    found: list[Load] = []
+    for index, (request, placed) in enumerate(zip(run.client.requests, analysis.placed, strict=True)):
+        if placed is None or request.sent_ns is None:
+            continue
+        parts = analysis.ledgers[index]
+        ids = run.arrivals[places[index]].block_ids if known else ()
+        found.append(
+            Load(
+                request.sent_ns,
+                parts.of(Part.HTTP_AND_FRONT, Part.HTTP, Part.FRONT),
+                parts.of(Part.OUTPUT),
+                request.input_tokens,
+                max(request.output_tokens, 1),
+                tuple(cache.blocks(ids)),
+            )
+        )
+    return tuple(found)
+
+
+def _gaps(analysis: Analysis) -> tuple[int, ...]:
+    """The times between steps while requests were under way, in order."""
+    times = analysis.timeline
+    if times is None or len(times.start_ns) < 2:
+        return (0,)
+    gaps = times.start_ns[1:] - times.end_ns[:-1]
+    alive = np.zeros(len(times.start_ns) + 1, dtype=np.int64)
+    for one in analysis.placed:
+        if one is not None:
+            alive[one.first_step] += 1
+            alive[one.last_step] -= 1
+    return tuple(gaps[np.cumsum(alive)[: len(gaps)] > 0].tolist()) or (0,)
+
+
+def open_loop(loads: Sequence[Load], gates_ns: Sequence[int]) -> tuple[Load, ...]:
+    """The load as it would be without the client's own limit."""
+    return tuple(replace(one, sent_ns=one.sent_ns - gate) for one, gate in zip(loads, gates_ns, strict=True))
