@@ -13,12 +13,11 @@ from typing import Final
 import numpy as np
 
 from whystall.serving.parts import Part
-from whystall.serving.prefix_cache import PrefixCache
 from whystall.serving.replay import Load, Played, Server, play
 from whystall.serving.run_analysis import Analysis
 from whystall.serving.step_model import StepModel
 
-__all__ = ["Metric", "Prediction", "Replayer", "SelfCheck"]
+__all__ = ["Metric", "Prediction", "Replayer", "SelfCheck", "open_loop"]
 
 _PLACES: Final = tuple((draw / 14 - 0.5) / 5 for draw in range(15))
 """Where the walks along recorded noise begin, near its own beginning: a machine is slow for a while, and the same load
@@ -80,7 +79,8 @@ class Replayer:
 
     def __init__(self, analysis: Analysis) -> None:
         self._model = analysis.model
-        self._loads = _loads(analysis)
+        self._places = _replayed(analysis)
+        self._loads = _loads(analysis, self._places)
         self._gaps = _gaps(analysis)
         self._analysis = analysis
         settings = analysis.settings
@@ -94,12 +94,25 @@ class Replayer:
         self._base = self._draws(self.server, self._loads, self._model)
         self.check = self._self_check()
 
+    @property
+    def gates_ns(self) -> list[int]:
+        """The time that each replayed request waited in its client."""
+        return [self._analysis.ledgers[place].of(Part.CLIENT_GATE) for place in self._places]
+
+    @property
+    def block_ids(self) -> list[tuple[int, ...]]:
+        """The hashes of each replayed request's prompt; none where the arrivals do not have them."""
+        run = self._analysis.run
+        places = run.client.positions if run.client is not None else ()
+        known = bool(places) and places[-1] < len(run.arrivals)
+        return [run.arrivals[places[place]].block_ids if known else () for place in self._places]
+
     def predict(
         self,
         change: str,
         *,
         server: Server | None = None,
-        loads: Callable[[Sequence[Load]], Sequence[Load]] | None = None,
+        loads: Callable[[tuple[Load, ...]], Sequence[Load]] | None = None,
         model: Callable[[StepModel], StepModel] | None = None,
     ) -> Prediction | None:
         """The metrics after a change of the server, of the load or of the steps' cost."""
@@ -166,28 +179,29 @@ def _measured(analysis: Analysis) -> dict[str, list[int]]:
     }
 
 
-def _loads(analysis: Analysis) -> tuple[Load, ...]:
+def _replayed(analysis: Analysis) -> list[int]:
+    """The places of the requests that can be replayed: sent at a known time and seen in steps."""
+    requests = analysis.run.client.requests if analysis.run.client is not None else ()
+    pairs = zip(requests, analysis.placed, strict=True)
+    return [place for place, (one, placed) in enumerate(pairs) if placed is not None and one.sent_ns is not None]
+
+
+def _loads(analysis: Analysis, places: Sequence[int]) -> tuple[Load, ...]:
     """The requests as they were sent, each with its own time on the way in and out."""
-    run = analysis.run
-    if run.client is None or not any(analysis.placed):
+    client = analysis.run.client
+    if client is None:
         return ()
-    cache = PrefixCache(analysis.settings.block_tokens if analysis.settings.prefix_caching else None)
-    places = run.client.positions
-    known = bool(places) and places[-1] < len(run.arrivals)
-    found: list[Load] = []
-    for index, (request, placed) in enumerate(zip(run.client.requests, analysis.placed, strict=True)):
-        if placed is None or request.sent_ns is None:
-            continue
-        parts = analysis.ledgers[index]
-        ids = run.arrivals[places[index]].block_ids if known else ()
+    found = []
+    for place in places:
+        request, parts = client.requests[place], analysis.ledgers[place]
         found.append(
             Load(
-                request.sent_ns,
+                request.sent_ns or 0,
                 parts.of(Part.HTTP_AND_FRONT, Part.HTTP, Part.FRONT),
                 parts.of(Part.OUTPUT),
                 request.input_tokens,
                 max(request.output_tokens, 1),
-                tuple(cache.blocks(ids)),
+                analysis.blocks[place] if analysis.blocks else (),
             )
         )
     return tuple(found)

@@ -28,7 +28,7 @@ _FULL_CACHE: Final = 900  # permille of blocks; below it nothing is preempted
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A served run with its ledgers. ``placed`` stands beside the client's requests."""
+    """A served run with its ledgers. ``placed``, ``spans`` and ``blocks`` stand beside the client's requests."""
 
     run: ServedRun
     settings: Settings
@@ -39,6 +39,7 @@ class Analysis:
     model: StepModel | None = None
     steps: StepLedger | None = None
     spans: tuple[ServerRequest | None, ...] = ()
+    blocks: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -50,8 +51,10 @@ def analyze_run(run: ServedRun) -> Analysis:
     notes: list[str] = []
     steps = _usable(run, notes)
     membership, placed, timeline, model = None, (None,) * len(requests), None, None
+    cache = PrefixCache(settings.block_tokens if settings.prefix_caching else None)
+    blocks = _blocks(run, cache)
     if steps is not None:
-        membership, placed = _membership(run, steps, settings, notes)
+        membership, placed = _membership(run, steps, settings, cache, blocks, notes)
         timeline = place_steps(steps.elapsed_ns, requests, placed) if any(placed) else None
         model = _fitted(steps, requests, placed)
     engine = Engine(steps, timeline, model, settings, placed) if steps is not None and timeline is not None else None
@@ -69,6 +72,7 @@ def analyze_run(run: ServedRun) -> Analysis:
         model,
         None if steps is None else ledger_of_steps(steps, timeline, placed),
         spans,
+        blocks,
         tuple(notes),
     )
 
@@ -103,15 +107,18 @@ def _usable(run: ServedRun, notes: list[str]) -> Iterations | None:
 
 
 def _membership(
-    run: ServedRun, steps: Iterations, settings: Settings, notes: list[str]
+    run: ServedRun,
+    steps: Iterations,
+    settings: Settings,
+    cache: PrefixCache,
+    blocks: Sequence[tuple[int, ...]],
+    notes: list[str],
 ) -> tuple[Membership | None, tuple[Placed | None, ...]]:
     """The membership, and the steps of each of the client's requests, in the client's order."""
     requests = run.client.requests if run.client is not None else ()
     if not requests:
         return None, ()
     order = sorted(range(len(requests)), key=lambda index: _came(requests[index], index))
-    cache = PrefixCache(settings.block_tokens if settings.prefix_caching else None)
-    blocks = _blocks(run, cache)
     found = reconstruct(
         steps,
         [Asked(requests[i].input_tokens, requests[i].output_tokens, blocks[i] if blocks else ()) for i in order],
@@ -137,11 +144,11 @@ def _came(request: ClientRequest, index: int) -> tuple[int, int]:
     return (0 if first is None else first, index)
 
 
-def _blocks(run: ServedRun, cache: PrefixCache) -> list[tuple[int, ...]]:
+def _blocks(run: ServedRun, cache: PrefixCache) -> tuple[tuple[int, ...], ...]:
     """The full blocks of each request's prompt, where the arrivals are of the same requests."""
     if run.client is None or not _same(run.client.requests, run.client.positions, run.arrivals):
-        return []
-    return [tuple(cache.blocks(run.arrivals[place].block_ids)) for place in run.client.positions]
+        return ()
+    return tuple(tuple(cache.blocks(run.arrivals[place].block_ids)) for place in run.client.positions)
 
 
 def _same(requests: Sequence[ClientRequest], places: Sequence[int], arrivals: Sequence[Arrival]) -> bool:

@@ -25,6 +25,7 @@ _PLAIN: Final = re.compile(r"[a-z_]{1,40}\Z")
 _MOST_NAMES: Final = 2_000
 _BUCKETS: Final = "_bucket"
 _PROCESS_START: Final = b"process_start_time_seconds "
+_PROCESS_CPU: Final = b"process_cpu_seconds_total "
 
 
 class Prometheus:
@@ -45,6 +46,8 @@ class Prometheus:
         for line in source.lines():
             if line.startswith(_PROCESS_START):
                 started = _number(line.removeprefix(_PROCESS_START).split()[:1])
+            elif line.startswith(_PROCESS_CPU) and (used := _number(line.removeprefix(_PROCESS_CPU).split()[:1])):
+                values["process_cpu_seconds"] = used
             found = _LINE.match(line)
             name = None if found is None else found[1].decode().removesuffix("_total")
             if found is None or name is None or name.endswith((_BUCKETS, "_created")) or len(values) > _MOST_NAMES:

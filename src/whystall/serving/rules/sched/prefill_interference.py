@@ -1,0 +1,68 @@
+"""Prefills of other requests in the steps of a request, and before its first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from whystall.diagnosis.units import duration
+from whystall.serving.case import Case
+from whystall.serving.cause import Evidence, Finding, Rule, cause_beside
+from whystall.serving.parts import Part
+from whystall.serving.predictions import Prediction, Replayer
+from whystall.serving.step_model import prompt_tokens, sequences
+
+CAUSE: Final = cause_beside(__name__)
+_LEAST_BUDGET: Final = 64
+
+
+def find(case: Case) -> Finding | None:
+    """Long steps with prompts of others, weighted by the requests that they held up."""
+    steps = case.run.iterations
+    if steps is None or case.analysis.timeline is None:
+        return None
+    tokens, rows = prompt_tokens(steps), sequences(steps)
+    decode = steps.elapsed_ns[(tokens == 0) & (rows > 0)]
+    if not len(decode):
+        return None
+    usual = float(np.median(decode))
+    is_long = (tokens > 0) & (steps.elapsed_ns >= CAUSE.threshold("long_steps") * usual)
+    held = np.where(tokens > 0, steps.elapsed_ns * rows, 0.0)
+    of_long = float(held[is_long].sum() / held.sum()) if held.sum() else 0.0
+    waited = case.mean(Part.STEP_WAIT, Part.OTHERS_PREFILL) * of_long
+    if case.share(waited) < CAUSE.threshold("least_share"):
+        return None
+    longest = int(steps.elapsed_ns[is_long].max())
+    budget = _budget(case, tokens)
+    return case.finding(
+        CAUSE,
+        f"The configuration is at fault: steps of up to {duration(longest)} with other requests' prompts hold a request "
+        f"up for {duration(int(waited))}, {case.share(waited):.0%} of its time; a decode step takes {duration(int(usual))}.",
+        waited,
+        Evidence("held up by others' long prefill steps, mean", waited, "ns"),
+        Evidence("longest step", longest, "ns"),
+        Evidence("median decode step", usual, "ns"),
+        Evidence("prompt tokens of the largest step", float(tokens.max()), "tokens"),
+        remedy=f"Lower --max-num-batched-tokens to about {budget:,}: a step then takes some ten decode steps at most. "
+        "The prompts that are cut get their first token later.",
+        prediction=case.predict(lambda replayer: _smaller(replayer, budget)),
+    )
+
+
+def _budget(case: Case, tokens: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
+    """The power of two of tokens whose step takes about ten decode steps."""
+    model = case.analysis.model
+    most = int(tokens.max())
+    if model is None or model.token_ns <= 0:
+        return max(most // 8, _LEAST_BUDGET)
+    room = CAUSE.threshold("long_steps") * model.of(0, 1) / model.token_ns
+    return max(1 << int(min(room, most / 2)).bit_length() - 1, _LEAST_BUDGET)
+
+
+def _smaller(replayer: Replayer, budget: int) -> Prediction | None:
+    server = replayer.server.changed(max_num_batched_tokens=budget)
+    return replayer.predict(f"--max-num-batched-tokens {budget}", server=server)
+
+
+RULE: Final = Rule(CAUSE, find)
