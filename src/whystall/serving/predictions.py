@@ -13,15 +13,16 @@ from typing import Final
 import numpy as np
 
 from whystall.serving.parts import Part
-from whystall.serving.replay import Load, Played, Server, play
+from whystall.serving.replay import Load, Pace, Played, Server, play
 from whystall.serving.run_analysis import Analysis
+from whystall.serving.step_ledger import alive_after
 from whystall.serving.step_model import StepModel
 
 __all__ = ["Metric", "Prediction", "Replayer", "SelfCheck", "open_loop"]
 
-_PLACES: Final = tuple((draw / 14 - 0.5) / 5 for draw in range(15))
-"""Where the walks along recorded noise begin, near its own beginning: a machine is slow for a while, and the same load
-would have met the same slow while."""
+_SHIFTS: Final = (0.0, *(draw / 140 for draw in range(-7, 8) if draw))
+"""Shifts of the machine's recorded pace against the clock, as shares of the recording: slow whiles hit other steps then,
+and the spread of the results is the interval. The first one, without a shift, is the prediction."""
 _LOW, _HIGH = 10, 90  # percentiles over the draws
 _TRUSTED: Final = 0.25
 """Largest relative error of the replay's own run at the median E2E. Published simulators of servers are off by 5 to
@@ -81,7 +82,8 @@ class Replayer:
         self._model = analysis.model
         self._places = _replayed(analysis)
         self._loads = _loads(analysis, self._places)
-        self._gaps = _gaps(analysis)
+        self._gap_ns = 0 if analysis.timeline is None else analysis.timeline.usual_gap_ns
+        self._pace = _pace(analysis)
         self._analysis = analysis
         settings = analysis.settings
         self.server = Server(
@@ -126,11 +128,11 @@ class Replayer:
         if not changed:
             return None
         metrics = tuple(
-            _metric(name, percentile, _median(self._base, name, percentile), changed)
+            _metric(name, percentile, _replayed_metric(self._base, name, percentile), changed)
             for name in METRICS
             for percentile in (50, 99)
         )
-        return Prediction(change, metrics, (_preempted(self._base), _preempted(changed)))
+        return Prediction(change, metrics, (self._base[0].preemptions, changed[0].preemptions))
 
     def _self_check(self) -> SelfCheck | None:
         if not self._base:
@@ -141,27 +143,27 @@ class Replayer:
             for name in METRICS
             for percentile in (50, 99)
         )
-        return SelfCheck(metrics, _preempted(self._base))
+        return SelfCheck(metrics, self._base[0].preemptions)
 
     def _draws(self, server: Server, loads: Sequence[Load], model: StepModel | None) -> list[Played]:
         if model is None or not loads or sum(one.output_tokens for one in loads) > _MOST_TOKENS:
             return []
-        played = [play(loads, server, model, self._gaps, start=place) for place in _PLACES]
+        length = self._pace.length_ns
+        played = [
+            play(loads, server, model, gap_ns=self._gap_ns, pace=self._pace, shift_ns=round(share * length))
+            for share in _SHIFTS
+        ]
         return [one for one in played if one is not None]
 
 
 def _metric(name: str, percentile: int, before_ns: int, played: Sequence[Played]) -> Metric:
     each = [_percentile(getattr(one, f"{name}_ns"), percentile) for one in played]
-    low, middle, high = (int(np.percentile(each, at)) for at in (_LOW, 50, _HIGH))
-    return Metric(name, percentile, before_ns, middle, low, high)
+    low, high = (int(np.percentile(each, at)) for at in (_LOW, _HIGH))
+    return Metric(name, percentile, before_ns, each[0], min(low, each[0]), max(high, each[0]))
 
 
-def _median(played: Sequence[Played], name: str, percentile: int) -> int:
-    return int(np.median([_percentile(getattr(one, f"{name}_ns"), percentile) for one in played]))
-
-
-def _preempted(played: Sequence[Played]) -> int:
-    return int(np.median([one.preemptions for one in played]))
+def _replayed_metric(played: Sequence[Played], name: str, percentile: int) -> int:
+    return _percentile(getattr(played[0], f"{name}_ns"), percentile)
 
 
 def _percentile(values: Sequence[int], percentile: int) -> int:
@@ -198,6 +200,7 @@ def _loads(analysis: Analysis, places: Sequence[int]) -> tuple[Load, ...]:
             Load(
                 request.sent_ns or 0,
                 parts.of(Part.HTTP_AND_FRONT, Part.HTTP, Part.FRONT),
+                _first_output_ns(analysis, place),
                 parts.of(Part.OUTPUT),
                 request.input_tokens,
                 max(request.output_tokens, 1),
@@ -207,18 +210,33 @@ def _loads(analysis: Analysis, places: Sequence[int]) -> tuple[Load, ...]:
     return tuple(found)
 
 
-def _gaps(analysis: Analysis) -> tuple[int, ...]:
-    """The times between steps while requests were under way, in order."""
-    times = analysis.timeline
-    if times is None or len(times.start_ns) < 2:
-        return (0,)
-    gaps = times.start_ns[1:] - times.end_ns[:-1]
-    alive = np.zeros(len(times.start_ns) + 1, dtype=np.int64)
-    for one in analysis.placed:
-        if one is not None:
-            alive[one.first_step] += 1
-            alive[one.last_step] -= 1
-    return tuple(gaps[np.cumsum(alive)[: len(gaps)] > 0].tolist()) or (0,)
+def _first_output_ns(analysis: Analysis, place: int) -> int:
+    """From the end of the step of a request's first token to its arrival at the client."""
+    first, placed, times = analysis.ledgers[place].ttft_ns, analysis.placed[place], analysis.timeline
+    sent = analysis.run.client.requests[place].sent_ns if analysis.run.client is not None else None
+    if placed is None or times is None or sent is None:
+        return 0
+    return max(sent + first - int(times.end_ns[placed.first_token_step]), 0)
+
+
+def _pace(analysis: Analysis) -> Pace:
+    """The machine's pace in each step with the gap before it: usual over measured time. While idle it is the usual."""
+    times, usual = analysis.timeline, analysis.usual_ns
+    if times is None or usual is None:
+        return Pace()
+    begin = times.start_ns.copy()
+    busy = alive_after(len(usual), analysis.placed)[:-1] > 0
+    begin[1:][busy] = times.end_ns[:-1][busy]
+    work = usual + np.concatenate(([0], np.where(busy, times.usual_gap_ns, 0)))
+    boundaries, done = [int(begin[0])], []
+    for start, end, amount in zip(begin.tolist(), times.end_ns.tolist(), work.tolist(), strict=True):
+        if start > boundaries[-1]:
+            done.append(float(start - boundaries[-1]))
+            boundaries.append(start)
+        if end > boundaries[-1]:
+            done.append(amount)
+            boundaries.append(end)
+    return Pace(boundaries, done) if done else Pace()
 
 
 def open_loop(loads: Sequence[Load], gates_ns: Sequence[int]) -> tuple[Load, ...]:

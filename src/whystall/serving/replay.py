@@ -4,31 +4,37 @@ The rules are those of `v1/core/sched/scheduler.py`, 0.32, synchronous: running 
 within the budget, the last running one preempted when blocks run out, waiting ones first come, first served and only
 if none was preempted, the whole prompt reserved. New requests are seen between steps.
 
-Durations are the model's times measured ratios, walked along in their recorded order from several places: slow steps
-come in groups, and one slow step feeds the queue.
+A step has the model's usual work, and the machine the pace that it had at that moment of the recording: slow steps come
+in groups, one of them feeds the queue, and another setting would have met the same slow while.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 from whystall.serving.prefix_cache import PrefixCache
 from whystall.serving.step_model import StepModel
 
-__all__ = ["Load", "Played", "Server", "play"]
+__all__ = ["Load", "Pace", "Played", "Server", "play"]
 
 _MOST_STEPS: Final = 3_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A request to play: when it was sent, the time on its way to the scheduler and back, its sizes."""
+    """A request to play: when it was sent, the time on its way to the scheduler, that of its first and last token back.
+
+    ``blocks`` are its prompt's full blocks, for the prefix cache.
+    """
 
     sent_ns: int
     front_ns: int
+    first_output_ns: int
     output_ns: int
     input_tokens: int
     output_tokens: int
@@ -75,44 +81,70 @@ class _Request:
     last_ns: int = 0
 
 
+class Pace:
+    """The machine's pace over the recording: usual work done per time, from one boundary to the next.
+
+    Times outside of the recording go round: after its end comes its begin.
+    """
+
+    def __init__(self, boundaries_ns: Sequence[int] = (0, 1), work_ns: Sequence[float] = (1.0,)) -> None:
+        self._begin = boundaries_ns[0]
+        self._length = boundaries_ns[-1] - boundaries_ns[0]
+        self._times = [one - self._begin for one in boundaries_ns]
+        self._done = [0.0, *accumulate(work_ns)]
+
+    @property
+    def length_ns(self) -> int:
+        """The length of the recording."""
+        return self._length
+
+    def end_ns(self, start_ns: int, work_ns: float, shift_ns: int = 0) -> int:
+        """When work that begins at a time is done; ``shift_ns`` moves the recorded pace against the clock."""
+        rounds, within = divmod(start_ns - self._begin + shift_ns, self._length)
+        target = self._at(within) + work_ns
+        more, rest = divmod(target, self._done[-1])
+        place = max(min(bisect_right(self._done, rest), len(self._times) - 1), 1)
+        work = self._done[place] - self._done[place - 1]
+        part = (rest - self._done[place - 1]) / work if work else 0.0
+        offset = self._times[place - 1] + part * (self._times[place] - self._times[place - 1])
+        whole = (rounds + int(more)) * self._length
+        return max(whole + round(offset) + self._begin - shift_ns, start_ns + 1)
+
+    def _at(self, time: int) -> float:
+        """The work done until a time of the recording."""
+        place = min(bisect_right(self._times, time), len(self._times) - 1)
+        span = self._times[place] - self._times[place - 1]
+        part = (time - self._times[place - 1]) / span if span else 0.0
+        return self._done[place - 1] + part * (self._done[place] - self._done[place - 1])
+
+
 def play(
     loads: Sequence[Load],
     server: Server,
     model: StepModel,
-    gaps_ns: Sequence[int] = (0,),
     *,
-    start: float = 0.0,
+    gap_ns: int = 0,
+    pace: Pace | None = None,
+    shift_ns: int = 0,
 ) -> Played | None:
-    """The times of all requests; ``start`` (a share, below 0 from the end) is where in the recorded ratios and gaps the walk begins.
+    """The times of all requests; each step takes its work and ``gap_ns`` of the engine's, at the machine's pace.
 
     ``None`` where a request can never run: its prompt and output need more blocks than there are.
     """
-    return _Engine(loads, server, model, gaps_ns, start).run()
-
-
-class _Walk:
-    """Recorded values in their order, from a place on and round again."""
-
-    def __init__(self, values: Sequence[float], start: float) -> None:
-        self._values = values
-        self._at = int(start * len(values)) - 1
-
-    def next(self) -> float:
-        """The next value."""
-        self._at = (self._at + 1) % len(self._values)
-        return self._values[self._at]
+    return _Engine(loads, server, model, gap_ns, pace or Pace(), shift_ns).run()
 
 
 class _Engine:
     """The engine: its clock, the queue, the running requests and the free blocks."""
 
     def __init__(
-        self, loads: Sequence[Load], server: Server, model: StepModel, gaps_ns: Sequence[int], start: float
+        self, loads: Sequence[Load], server: Server, model: StepModel, gap_ns: int, pace: Pace, shift_ns: int
     ) -> None:
         self._server = server
         self._model = model
-        self._ratios = _Walk(model.decode_ratios or (1.0,), start), _Walk(model.prompt_ratios or (1.0,), start)
-        self._gaps = _Walk(gaps_ns or (0,), start)
+        self._gap_ns = gap_ns
+        self._pace = pace
+        self._shift_ns = shift_ns
         self._loads = loads
         order = sorted(range(len(loads)), key=lambda i: (loads[i].sent_ns + loads[i].front_ns, i))
         self._coming = deque(_Request(i, loads[i], loads[i].input_tokens) for i in order)
@@ -125,7 +157,9 @@ class _Engine:
         self._done: list[_Request | None] = [None] * len(loads)
 
     def run(self) -> Played | None:
-        if self._free is not None and any(self._needs(one.input_tokens + one.output_tokens) > self._free for one in self._loads):
+        """Plays all requests."""
+        largest = max((self._needs(one.input_tokens + one.output_tokens) for one in self._loads), default=0)
+        if self._free is not None and largest > self._free:
             return None
         steps = 0
         while (self._coming or self._waiting or self._running) and steps < _MOST_STEPS:
@@ -137,9 +171,8 @@ class _Engine:
                 scheduled = self._schedule()
                 if not scheduled:
                     return None
-            self._now += self._duration(scheduled)
+            self._now = self._pace.end_ns(self._now, self._work_ns(scheduled), self._shift_ns)
             self._emit(scheduled)
-            self._now += int(self._gaps.next())
             steps += 1
         return self._result(steps)
 
@@ -211,7 +244,7 @@ class _Engine:
             one.blocks += needed
         self._cache.add(one.load.blocks, min(one.computed + tokens, one.load.input_tokens))
 
-    def _duration(self, scheduled: Sequence[tuple[_Request, int]]) -> int:
+    def _work_ns(self, scheduled: Sequence[tuple[_Request, int]]) -> float:
         prompt = context = 0
         pairs = 0.0
         for one, tokens in scheduled:
@@ -220,8 +253,7 @@ class _Engine:
                 pairs += tokens * (one.computed + tokens / 2)
             else:
                 context += one.computed
-        usual = self._model.of(prompt, len(scheduled), context, pairs)
-        return max(round(usual * self._ratios[prompt > 0].next()), 1)
+        return self._model.of(prompt, len(scheduled), context, pairs) + self._gap_ns
 
     def _emit(self, scheduled: Sequence[tuple[_Request, int]]) -> None:
         ended = False
@@ -243,9 +275,9 @@ class _Engine:
 
     def _result(self, steps: int) -> Played:
         ended = [one for one in self._done if one is not None]
-        first = tuple(one.first_ns - one.load.sent_ns for one in ended)
+        first = tuple(one.first_ns - one.load.sent_ns + one.load.first_output_ns for one in ended)
         whole = tuple(one.last_ns - one.load.sent_ns + one.load.output_ns for one in ended)
         each = tuple(
-            (one.last_ns - one.first_ns) // (one.emitted - 1) for one in ended if one.emitted > 1
+            (whole[place] - first[place]) // (one.emitted - 1) for place, one in enumerate(ended) if one.emitted > 1
         )
         return Played(first, whole, each, self._preemptions, steps)

@@ -13,7 +13,7 @@ from whystall.serving.prefix_cache import PrefixCache
 from whystall.serving.records import Arrival, ClientRequest, Iterations, ServedRun, ServerRequest, Settings
 from whystall.serving.request_ledger import Engine, RequestLedger, ledger_of
 from whystall.serving.step_ledger import StepLedger, ledger_of_steps
-from whystall.serving.step_model import StepModel, context_tokens, fit, prompt_pairs
+from whystall.serving.step_model import Floats, StepModel, context_tokens, fit, prompt_pairs, usual_ns
 from whystall.serving.timeline import Timeline, place_steps
 
 __all__ = ["Analysis", "analyze_run"]
@@ -28,7 +28,10 @@ _FULL_CACHE: Final = 900  # permille of blocks; below it nothing is preempted
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A served run with its ledgers. ``placed``, ``spans`` and ``blocks`` stand beside the client's requests."""
+    """A served run with its ledgers. ``placed``, ``spans`` and ``blocks`` stand beside the client's requests.
+
+    ``usual_ns`` are the model's durations of all steps.
+    """
 
     run: ServedRun
     settings: Settings
@@ -40,6 +43,7 @@ class Analysis:
     steps: StepLedger | None = None
     spans: tuple[ServerRequest | None, ...] = ()
     blocks: tuple[tuple[int, ...], ...] = ()
+    usual_ns: Floats | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -50,13 +54,15 @@ def analyze_run(run: ServedRun) -> Analysis:
     spans = _joined(requests, run.spans)
     notes: list[str] = []
     steps = _usable(run, notes)
-    membership, placed, timeline, model = None, (None,) * len(requests), None, None
+    membership, placed, timeline, model, usual = None, (None,) * len(requests), None, None, None
     cache = PrefixCache(settings.block_tokens if settings.prefix_caching else None)
     blocks = _blocks(run, cache)
     if steps is not None:
         membership, placed = _membership(run, steps, settings, cache, blocks, notes)
         timeline = place_steps(steps.elapsed_ns, requests, placed) if any(placed) else None
-        model = _fitted(steps, requests, placed)
+        composition = _composition(steps, requests, placed)
+        model = fit(steps, *composition)
+        usual = None if model is None else usual_ns(model, steps, *composition)
     engine = Engine(steps, timeline, model, settings, placed) if steps is not None and timeline is not None else None
     ledgers = tuple(
         ledger_of(index, request, placed=one, span=span, engine=engine)
@@ -73,17 +79,19 @@ def analyze_run(run: ServedRun) -> Analysis:
         None if steps is None else ledger_of_steps(steps, timeline, placed),
         spans,
         blocks,
+        usual,
         tuple(notes),
     )
 
 
-def _fitted(
+def _composition(
     steps: Iterations, requests: Sequence[ClientRequest], placed: tuple[Placed | None, ...]
-) -> StepModel | None:
+) -> tuple[Floats | None, Floats | None]:
+    """Context tokens and prompt pairs of each step; ``None`` where requests are not placed."""
     if not any(placed):
-        return fit(steps)
+        return None, None
     context = context_tokens(len(steps), [one.input_tokens for one in requests], placed)
-    return fit(steps, context, prompt_pairs(len(steps), placed))
+    return context, prompt_pairs(len(steps), placed)
 
 
 def _with_defaults(settings: Settings) -> Settings:

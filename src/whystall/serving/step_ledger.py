@@ -13,7 +13,7 @@ from whystall.serving.records import Ints, Iterations
 from whystall.serving.step_model import prompt_tokens, sequences
 from whystall.serving.timeline import Timeline
 
-__all__ = ["StepKind", "StepLedger", "StepsOfKind", "ledger_of_steps"]
+__all__ = ["StepKind", "StepLedger", "StepsOfKind", "alive_after", "ledger_of_steps"]
 
 
 class StepKind(StrEnum):
@@ -82,16 +82,16 @@ def ledger_of_steps(
     if timeline is None:
         return StepLedger(tuple(kinds), busy, None, None)
     gaps = timeline.start_ns[1:] - timeline.end_ns[:-1]
-    idle = int(gaps[_none_left(len(steps), placed)[:-1]].sum())
+    idle = int(gaps[alive_after(len(steps), placed)[:-1] == 0].sum())
     return StepLedger(tuple(kinds), busy, int(gaps.sum()) - idle, idle)
 
 
-def _none_left(count: int, placed: Sequence[Placed | None]) -> Ints:
-    """Whether no request is under way after each step."""
+def alive_after(count: int, placed: Sequence[Placed | None]) -> Ints:
+    """How many requests are still under way after each step."""
     alive = np.zeros(count + 1, dtype=np.int64)
     for one in placed:
         if one is not None:
             alive[one.first_step] += 1
             alive[one.last_step] -= 1
-    found: Ints = np.cumsum(alive)[:count] == 0
+    found: Ints = np.cumsum(alive)[:count]
     return found

@@ -2,8 +2,8 @@
 
 t = c0 + c1·prompt tokens + c2·sequences + c3·context + c4·pairs, where pairs are those of a prompt's tokens with the
 tokens before them, which attention computes. Fitted in relative error and robustly (least absolute deviations by
-reweighting), each coefficient at least zero. The ratios of measured to fitted durations are kept, since rare slow steps
-feed the queue and a median has none.
+reweighting), each coefficient at least zero. Rare slow steps feed the queue and a median has none: replays add the pace
+that the machine had (`whystall.serving.replay.Pace`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ _FEWEST: Final = 30
 """Steps for a fit: four coefficients and a median."""
 _SEQUENCES: Final = 2  # the column
 _SMALLEST: Final = 1e-3  # relative residual below which a step weighs no more
-_KEPT_RATIOS: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class StepModel:
     """Coefficients in nanoseconds a step, a prompt token, a sequence, a token of context, a pair of prompt tokens.
 
-    ``error`` is the median relative deviation. Measured over fitted durations are kept in their order, those of steps
-    without a prompt apart from the others.
+    ``error`` is the median relative deviation over so many ``steps``.
     """
 
     step_ns: float
@@ -42,8 +40,6 @@ class StepModel:
     pair_ns: float
     error: float
     steps: int
-    decode_ratios: tuple[float, ...] = ()
-    prompt_ratios: tuple[float, ...] = ()
 
     def of(self, prompt_tokens: float, sequences: float, context: float = 0.0, pairs: float = 0.0) -> float:
         """The usual duration of a step, in nanoseconds."""
@@ -99,17 +95,23 @@ def fit(steps: Iterations, context: Floats | None = None, pairs: Floats | None =
     if int(used.sum()) < _FEWEST:
         return None
     measured = steps.elapsed_ns[used].astype(np.float64)
-    unknown = np.zeros(len(steps))
-    tokens = prompt_tokens(steps)[used]
-    columns = [unknown if one is None else one for one in (context, pairs)]
-    features = np.column_stack(
-        [np.ones(len(measured)), tokens, sequences(steps)[used], *(column[used] for column in columns)]
-    )
+    features = _features(steps, context, pairs)[used]
     found = _least_absolute(features / measured[:, None])
-    ratios = measured / np.maximum(features @ found, 1.0)
-    error = float(np.median(np.abs(1.0 / np.maximum(ratios, 1e-9) - 1.0)))
-    kept = (tuple(some[:: max(len(some) // _KEPT_RATIOS, 1)].tolist()) for some in (ratios[tokens == 0], ratios[tokens > 0]))
-    return StepModel(*(float(one) for one in found), error, len(measured), *kept)
+    error = float(np.median(np.abs(features @ found / measured - 1.0)))
+    return StepModel(*(float(one) for one in found), error, len(measured))
+
+
+def usual_ns(model: StepModel, steps: Iterations, context: Floats | None = None, pairs: Floats | None = None) -> Floats:
+    """The model's duration of each step."""
+    coefficients = (model.step_ns, model.token_ns, model.sequence_ns, model.context_ns, model.pair_ns)
+    found: Floats = _features(steps, context, pairs) @ np.array(coefficients)
+    return found
+
+
+def _features(steps: Iterations, context: Floats | None, pairs: Floats | None) -> Floats:
+    unknown = np.zeros(len(steps))
+    columns = [unknown if one is None else one for one in (context, pairs)]
+    return np.column_stack([np.ones(len(steps)), prompt_tokens(steps), sequences(steps), *columns])
 
 
 def _least_absolute(relative: Floats) -> Floats:
