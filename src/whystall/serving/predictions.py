@@ -61,6 +61,11 @@ class SelfCheck:
         """Whether the replay meets its own run well enough to say something of another."""
         return self.error <= _TRUSTED
 
+    def trusts(self, metric: Metric) -> bool:
+        """Whether the replay meets its own run in this metric."""
+        own = next(one for one in self.metrics if (one.name, one.percentile) == (metric.name, metric.percentile))
+        return abs(own.after_ns - own.before_ns) <= _TRUSTED * max(own.before_ns, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
