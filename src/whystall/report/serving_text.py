@@ -43,8 +43,8 @@ def _facts(found: Outcome) -> Iterator[str]:
     placed = found.placement
     if placed is not None and placed.requests:
         yield (
-            f"{count(placed.requests)} of {count(placed.of_requests)} requests are placed in {count(placed.steps)} engine "
-            f"steps; {count(placed.mismatched_steps)} steps do not fit."
+            f"{count(placed.requests)} of {count(placed.of_requests)} requests are placed in {count(placed.steps)} "
+            f"engine steps; {count(placed.mismatched_steps)} steps do not fit."
         )
 
 
@@ -108,8 +108,8 @@ def _engine(found: Outcome) -> Iterator[str]:
         )
     if model is not None:
         yield (
-            f"A step takes {duration(round(model.step_ns))}, {duration(round(model.token_ns))} for each prompt token and "
-            f"{duration(round(model.sequence_ns))} for each sequence (median deviation {share(model.error)} of "
+            f"A step takes {duration(round(model.step_ns))}, {duration(round(model.token_ns))} for each prompt token "
+            f"and {duration(round(model.sequence_ns))} for each sequence (median deviation {share(model.error)} of "
             f"{plural(model.steps, 'step')})."
         )
 
@@ -159,7 +159,7 @@ def _prediction(finding: Finding, check: SelfCheck | None) -> Grid:
         if check is None or check.trusts(one)
     ]
     change = prediction.change if prediction is not None else ""
-    notes = ()
+    notes: tuple[str, ...] = ()
     if prediction is not None and any(prediction.preemptions):
         notes = (f"Preemptions: {count(prediction.preemptions[0])} as it is, {count(prediction.preemptions[1])} then.",)
     head = f"Replayed with {change}"

@@ -19,7 +19,7 @@ __all__ = ["BLAMES", "Blame", "Cause", "Evidence", "Finding", "Flag", "Rule", "c
 
 
 class Blame(StrEnum):
-    """Whose fault it is."""
+    """The side that is at fault."""
 
     CLIENT = "client"
     ARRIVALS = "arrivals"

@@ -1,4 +1,4 @@
-"""Whose fault it is: the causes that a run shows, in the order of blame, and the sentence on top."""
+"""The causes that a run shows, in the order of blame, and the sentence on top, which says whose fault it is."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def _ordered(found: Sequence[Finding]) -> tuple[Finding, ...]:
     """Findings that cost much in the order of blame, costlier first in it; then the others."""
     most = max((one.cost_ns for one in found), default=0)
     return tuple(
-        sorted(found, key=lambda one: (one.cost_ns < _MUCH * most, BLAMES.index(one.cause.blame), not one.certain, -one.gain_ns))
+        sorted(
+            found,
+            key=lambda one: (one.cost_ns < _MUCH * most, BLAMES.index(one.cause.blame), not one.certain, -one.gain_ns),
+        )
     )
 
 
@@ -57,11 +60,12 @@ def _without_cause(case: Case) -> tuple[str, str]:
     """The sentence where no cause is found: healthy needs the engine's steps, and names the largest part."""
     if not case.ledgers:
         return "unknown", "No request of a client is here, so that nothing says what users waited for."
-    largest = max(Part, key=lambda part: case.mean(part))
+    largest = max(Part, key=case.mean)
     share, time = case.share(case.mean(largest)), duration(case.mean(largest))
     most = f"the largest part of a request is {TITLES[largest]}, {time} or {share:.0%}"
-    missing = sorted({RESIDUALS[part] for one in case.ledgers for part in one.parts if part in RESIDUALS})
     if case.analysis.timeline is None:
+        lacking = (RESIDUALS[part] for one in case.ledgers for part in one.parts if part in RESIDUALS)
+        missing = sorted({flag for flags in lacking for flag in flags.split(" and ")})
         flags = f" Start the server with {' and '.join(missing)} to split it." if missing else ""
         return "unknown", f"No cause shows in these files; {most}.{flags}"
     return "healthy", f"Nothing is at fault: no cause takes a notable share; {most}."

@@ -52,7 +52,7 @@ def _files(paths: Sequence[Path], notes: list[str]) -> Iterable[Path]:
 
 
 def _read(path: Path, limits: Limits, notes: list[str]) -> Part | None:
-    """What a file says; ``None`` where it is of no kind that is read, or damaged beyond use, which is noted."""
+    """The content of a file; ``None`` where it is of no kind that is read, or damaged beyond use, which is noted."""
     try:
         reader = reader_of(head_of(path).content)
     except InputError as error:
@@ -135,9 +135,7 @@ def _with_lateness(client: ClientRun, arrivals: Sequence[Arrival]) -> ClientRun:
     first = min(taken_up)
     return replace(
         client,
-        requests=tuple(
-            _late(request, moment - first) for (request, _), moment in zip(pairs, taken_up, strict=True)
-        ),
+        requests=tuple(_late(request, moment - first) for (request, _), moment in zip(pairs, taken_up, strict=True)),
     )
 
 

@@ -16,7 +16,7 @@ class Part(StrEnum):
     HTTP = "http"
     FRONT = "front"
     HTTP_AND_FRONT = "http_and_front"
-    BEFORE_FIRST_TOKEN = "before_first_token"
+    BEFORE_FIRST_TOKEN = "before_first_token"  # noqa: S105 - a token of text
     FRONT_AND_STEP_WAIT = "front_and_step_wait"
     STEP_WAIT = "step_wait"
     QUEUE = "queue"
@@ -28,7 +28,7 @@ class Part(StrEnum):
     PREEMPTED = "preempted"
     RECOMPUTE = "recompute"
     GENERATION = "generation"
-    AFTER_FIRST_TOKEN = "after_first_token"
+    AFTER_FIRST_TOKEN = "after_first_token"  # noqa: S105 - a token of text
     OUTPUT = "output"
 
 

@@ -1,4 +1,4 @@
-"""What another setting would change, by replay: medians and tails before and after, with a self-check.
+"""The effect of another setting, by replay: medians and tails before and after, with a self-check.
 
 Each prediction stands beside the replay of the same run, and that beside the measurement: a replay that misses its own
 run says nothing of another.
@@ -21,8 +21,9 @@ from whystall.serving.step_model import StepModel
 __all__ = ["Metric", "Prediction", "Replayer", "SelfCheck", "open_loop"]
 
 _SHIFTS: Final = (0.0, *(draw / 140 for draw in range(-7, 8) if draw))
-"""Shifts of the machine's recorded pace against the clock, as shares of the recording: slow whiles hit other steps then,
-and the spread of the results is the interval. The first one, without a shift, is the prediction."""
+"""Shifts of the machine's recorded pace against the clock, as shares of the recording.
+
+Slow whiles hit other steps then, and the spread of the results is the interval. The first one is the prediction."""
 _LOW, _HIGH = 10, 90  # percentiles over the draws
 _TRUSTED: Final = 0.25
 """Largest relative error of the replay's own run at the median E2E. Published simulators of servers are off by 5 to

@@ -48,6 +48,6 @@ class PrefixCache:
         return hits * self._tokens
 
     def add(self, blocks: Sequence[int], computed_tokens: int) -> None:
-        """Takes the blocks of a prompt of which so many tokens are computed."""
+        """Takes the full blocks among a prompt's first ``computed_tokens``."""
         if self._tokens:
             self._seen.update(blocks[: computed_tokens // self._tokens])

@@ -1,4 +1,4 @@
-"""What the files of a served run say, in one form for all tools: times are integer nanoseconds.
+"""The content of a served run's files, in one form for all tools: times are integer nanoseconds.
 
 Prompts, generated texts, keys, error texts and paths have no field here, so that nothing behind the readers can show
 them.
@@ -141,7 +141,7 @@ NO_SETTINGS = Settings()
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one file says; a reader fills the fields that its format has."""
+    """The content of one file; a reader fills the fields that its format has."""
 
     kind: str
     arrivals: tuple[Arrival, ...] = ()

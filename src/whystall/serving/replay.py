@@ -51,9 +51,20 @@ class Server:
     block_tokens: int = 16
     prefix_caching: bool = False
 
-    def changed(self, **settings: int) -> Server:
-        """The same with other settings."""
-        return replace(self, **settings)
+    def changed(
+        self,
+        *,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        kv_blocks: int | None = None,
+    ) -> Server:
+        """The same with other settings, where they are given."""
+        return replace(
+            self,
+            max_num_seqs=max_num_seqs or self.max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens or self.max_num_batched_tokens,
+            kv_blocks=kv_blocks or self.kv_blocks,
+        )
 
 
 @dataclass(frozen=True, slots=True)

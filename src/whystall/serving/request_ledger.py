@@ -103,7 +103,7 @@ class Engine:
         """
         steps, settings = self._steps, self._settings
         requests = steps.context_requests[begin:end] + steps.generation_requests[begin:end]
-        room = self._preempted[begin:end] == 0
+        room: Flags = self._preempted[begin:end] == 0
         if settings.max_num_seqs is not None:
             room &= requests < settings.max_num_seqs
         if settings.max_num_batched_tokens is not None:
@@ -135,7 +135,7 @@ def ledger_of(
         inside = _by_span(request, span)
     else:
         inside = _by_client(request)
-    parts = {Part.LATE_SEND: late, Part.CLIENT_GATE: gate, **inside}
+    parts: dict[Part, int] = {Part.LATE_SEND: late, Part.CLIENT_GATE: gate, **inside}
     return RequestLedger(
         index,
         late + gate + request.latency_ns,
@@ -193,7 +193,7 @@ def _by_steps(
 
 def _own_steps(placed: Placed, engine: Engine, whole_ns: int) -> dict[Part, int]:
     """The time between the begin of the first own step and the end of the last, which is ``whole_ns`` long."""
-    found = dict.fromkeys((Part.OWN_PREFILL, Part.RECOMPUTE, Part.OTHERS_PREFILL, Part.DECODE), 0)
+    found: dict[Part, int] = dict.fromkeys((Part.OWN_PREFILL, Part.RECOMPUTE, Part.OTHERS_PREFILL, Part.DECODE), 0)
     computing = set()
     for chunk in placed.chunks:
         computing.add(chunk.step)
@@ -223,16 +223,12 @@ def _before(sent_ns: int, start: int, placed: Placed, engine: Engine) -> dict[Pa
     spare = engine.arrival_step(sent_ns, first)
     arrived = sent_ns if spare is None else min(max(int(times.start_ns[spare]), sent_ns), start)
     running = int(np.searchsorted(times.end_ns, arrived, side="right")) if spare is None else spare
-    if running >= first or int(times.start_ns[running]) > arrived:  # the engine was between steps
-        seen = arrived
-    else:
-        seen = min(max(int(times.end_ns[running]), arrived), start)
+    is_running = running < first and int(times.start_ns[running]) <= arrived
+    seen = min(max(int(times.end_ns[running]), arrived), start) if is_running else arrived
     left = start - seen
-    if running + 1 < first:
-        gap = 0
-    else:  # no step passed: the request was on its way, but for the usual time between two steps
-        gap = min(left, times.usual_gap_ns)
-    waits = running + 1 < first
+    waits = running + is_running < first
+    # If no step passed, the request was on its way, but for the usual time between two steps.
+    gap = 0 if waits else min(left, times.usual_gap_ns)
     return {
         Part.HTTP_AND_FRONT: arrived - sent_ns + (0 if waits else left - gap),
         Part.STEP_WAIT: seen - arrived,

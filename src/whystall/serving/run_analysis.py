@@ -21,8 +21,10 @@ __all__ = ["Analysis", "analyze_run"]
 _MOST_MISMATCHED: Final = 0.02
 """Share of step lines that may stay unexplained before requests are not placed at all: then every ledger would be
 built on steps that are not its own. All 20,741 steps of thirteen runs of vLLM 0.32 are explained."""
-_CPU_DEFAULTS: Final = {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
+_CPU_SEQS: Final = 128
+_CPU_TOKENS: Final = 2048
 """Defaults of ``vllm serve`` on the CPU platform, 0.32 (`engine/arg_utils.py`). On GPUs they depend on the memory."""
+_OFTEN: Final = 3  # largest steps of equal size, which chance does not make
 _FULL_CACHE: Final = 900  # permille of blocks; below it nothing is preempted
 
 
@@ -49,12 +51,13 @@ class Analysis:
 
 def analyze_run(run: ServedRun) -> Analysis:
     """The ledgers of all requests and steps, as far as the sources go."""
-    settings = _with_defaults(run.settings)
+    notes: list[str] = []
+    settings = _with_observed(_with_defaults(run.settings), run, notes)
     requests = run.client.requests if run.client is not None else ()
     spans = _joined(requests, run.spans)
-    notes: list[str] = []
     steps = _usable(run, notes)
-    membership, placed, timeline, model, usual = None, (None,) * len(requests), None, None, None
+    membership, timeline, model, usual = None, None, None, None
+    placed: tuple[Placed | None, ...] = (None,) * len(requests)
     cache = PrefixCache(settings.block_tokens if settings.prefix_caching else None)
     blocks = _blocks(run, cache)
     if steps is not None:
@@ -98,8 +101,32 @@ def _with_defaults(settings: Settings) -> Settings:
     """The settings, with the defaults of the platform where the log names it."""
     if settings.device != "cpu":
         return settings
-    missing = {name: value for name, value in _CPU_DEFAULTS.items() if getattr(settings, name) is None}
-    return replace(settings, **missing)
+    return replace(
+        settings,
+        max_num_seqs=settings.max_num_seqs or _CPU_SEQS,
+        max_num_batched_tokens=settings.max_num_batched_tokens or _CPU_TOKENS,
+    )
+
+
+def _with_observed(settings: Settings, run: ServedRun, notes: list[str]) -> Settings:
+    """The settings, with limits that the log shows: the requests of a step while others wait, and a full budget."""
+    steps = run.iterations
+    if steps is None:
+        return settings
+    running, tokens = steps.context_requests + steps.generation_requests, steps.context_tokens + steps.generation_tokens
+    found: dict[str, int] = {}
+    most = int(running.max())
+    if settings.max_num_seqs is None and (most, True) in {(now, waiting > 0) for now, waiting in run.waiting}:
+        found["max_num_seqs"] = most
+    if settings.max_num_batched_tokens is None and int((tokens == tokens.max()).sum()) >= _OFTEN:
+        found["max_num_batched_tokens"] = int(tokens.max())
+    for name, value in found.items():
+        notes.append(f"--{name.replace('_', '-')} is not in the log's settings: {value:,} is what its steps kept to")
+    return replace(
+        settings,
+        max_num_seqs=found.get("max_num_seqs", settings.max_num_seqs),
+        max_num_batched_tokens=found.get("max_num_batched_tokens", settings.max_num_batched_tokens),
+    )
 
 
 def _usable(run: ServedRun, notes: list[str]) -> Iterations | None:
@@ -160,8 +187,13 @@ def _blocks(run: ServedRun, cache: PrefixCache) -> tuple[tuple[int, ...], ...]:
 
 
 def _same(requests: Sequence[ClientRequest], places: Sequence[int], arrivals: Sequence[Arrival]) -> bool:
-    return bool(places) and places[-1] < len(arrivals) and all(
-        request.input_tokens == arrivals[place].input_tokens for request, place in zip(requests, places, strict=True)
+    return (
+        bool(places)
+        and places[-1] < len(arrivals)
+        and all(
+            request.input_tokens == arrivals[place].input_tokens
+            for request, place in zip(requests, places, strict=True)
+        )
     )
 
 
@@ -171,9 +203,7 @@ def _may_preempt(run: ServedRun, steps: Iterations) -> bool:
     return counted > 0 if counted is not None else bool(np.max(steps.kv_permille) >= _FULL_CACHE)
 
 
-def _joined(
-    requests: Sequence[ClientRequest], spans: Sequence[ServerRequest]
-) -> tuple[ServerRequest | None, ...]:
+def _joined(requests: Sequence[ClientRequest], spans: Sequence[ServerRequest]) -> tuple[ServerRequest | None, ...]:
     """The span of each request. Ids end in the client's number (`cmpl-<prefix><i>-0`), or are the client's own.
 
     Spans of other clients may have the same numbers: the prefix that joins most requests is the client's.
@@ -186,10 +216,12 @@ def _joined(
         by_prefix.setdefault(prefix, {})[number] = span
         by_prefix.setdefault("", {})[_without_choice(span.key)] = span
     keys = [request.key or "" for request in requests]
-    best = max(by_prefix.values(), key=lambda one: sum(_fits(one.get(key), request) for key, request in zip(keys, requests, strict=True)))
-    return tuple(
-        span if _fits(span := best.get(key), request) else None for key, request in zip(keys, requests, strict=True)
+    best = max(
+        by_prefix.values(),
+        key=lambda one: sum(_fits(one.get(key), request) for key, request in zip(keys, requests, strict=True)),
     )
+    found = (best.get(key) for key in keys)
+    return tuple(span if _fits(span, request) else None for span, request in zip(found, requests, strict=True))
 
 
 def _without_choice(key: str) -> str:
@@ -201,7 +233,5 @@ def _without_choice(key: str) -> str:
 def _fits(span: ServerRequest | None, request: ClientRequest) -> bool:
     """Whether a span is that of a request: the sizes agree, and the client waited no less than the server."""
     return (
-        span is not None
-        and span.input_tokens == request.input_tokens
-        and span.output_tokens == request.output_tokens
+        span is not None and span.input_tokens == request.input_tokens and span.output_tokens == request.output_tokens
     )

@@ -60,9 +60,7 @@ class StepLedger:
         return None if not window or self.idle_ns is None else 1.0 - self.idle_ns / window
 
 
-def ledger_of_steps(
-    steps: Iterations, timeline: Timeline | None, placed: Sequence[Placed | None]
-) -> StepLedger:
+def ledger_of_steps(steps: Iterations, timeline: Timeline | None, placed: Sequence[Placed | None]) -> StepLedger:
     """The ledger of all steps."""
     tokens, rows = prompt_tokens(steps), sequences(steps)
     kind = np.full(len(steps), StepKind.DECODE.value, dtype=object)

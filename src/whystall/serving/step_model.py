@@ -30,7 +30,7 @@ _SMALLEST: Final = 1e-3  # relative residual below which a step weighs no more
 class StepModel:
     """Coefficients in nanoseconds a step, a prompt token, a sequence, a token of context, a pair of prompt tokens.
 
-    ``error`` is the median relative deviation over so many ``steps``.
+    ``error`` is the median relative deviation over ``steps`` steps.
     """
 
     step_ns: float
@@ -98,7 +98,8 @@ def fit(steps: Iterations, context: Floats | None = None, pairs: Floats | None =
     features = _features(steps, context, pairs)[used]
     found = _least_absolute(features / measured[:, None])
     error = float(np.median(np.abs(features @ found / measured - 1.0)))
-    return StepModel(*(float(one) for one in found), error, len(measured))
+    step, token, sequence, looked, pair = (float(one) for one in found)
+    return StepModel(step, token, sequence, looked, pair, error, len(measured))
 
 
 def usual_ns(model: StepModel, steps: Iterations, context: Floats | None = None, pairs: Floats | None = None) -> Floats:

@@ -41,8 +41,10 @@ class Bench:
 
     def recognizes(self, head: bytes) -> bool:
         """Whether the scalars that both write are in the head."""
-        return head.lstrip().startswith(b"{") and b'"backend"' in head and (
-            b'"total_input_tokens"' in head or b'"request_throughput"' in head
+        return (
+            head.lstrip().startswith(b"{")
+            and b'"backend"' in head
+            and (b'"total_input_tokens"' in head or b'"request_throughput"' in head)
         )
 
     def read(self, source: Source) -> Part:
@@ -51,7 +53,8 @@ class Bench:
         count = min(len(lists.ttfts), len(lists.output_lens), len(lists.input_lens), _MOST_REQUESTS)
         if count == 0:
             source.notes.append(
-                "the client's result has no list of requests: --save-detailed (vLLM) or --output-details (SGLang) adds it"
+                "the client's result has no list of requests: --save-detailed (vLLM) or --output-details (SGLang) "
+                "adds it"
             )
         failed = {i for i in range(count) if i < len(lists.errors) and lists.errors[i]}
         kept = [i for i in range(count) if i not in failed and _latency(lists, i) > 0]

@@ -76,7 +76,9 @@ def _request(span: dict[str, Any]) -> ServerRequest | None:
     if span.get("name") != "llm_request":
         return None
     values = {
-        one["key"]: _plain(one.get("value")) for one in _dicts(span.get("attributes")) if isinstance(one.get("key"), str)
+        one["key"]: _plain(one.get("value"))
+        for one in _dicts(span.get("attributes"))
+        if isinstance(one.get("key"), str)
     }
     times = [values.get(_LATENCY + name) for name in _TIMES]
     key = values.get("gen_ai.request.id")

@@ -11,7 +11,7 @@ from whystall.serving.records import Part
 from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, contents, gunzipped, is_gzip, opened
 
-__all__ = ["Source", "ServingReader", "nanoseconds"]
+__all__ = ["ServingReader", "Source", "nanoseconds"]
 
 _MOST_BYTES: Final = 512 << 20  # of a file that is read at once: 100,000 requests of 1,000 tokens have about 250 MB
 _LONGEST_LINE: Final = 1 << 20

@@ -32,7 +32,13 @@ _NUMBERS: Final = {
 _CHUNKED: Final = re.compile(rb"Chunked prefill is enabled with max_num_batched_tokens=(\d{1,9})\b")
 _ENGINE: Final = re.compile(rb"Initializing a V1 LLM engine \(v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)")
 _DEVICE: Final = re.compile(rb"device_config=(cpu|cuda|xpu|tpu|hpu|rocm)\b")
-_MARKS: Final = (b"non-default args: {", b"Initializing a V1 LLM engine", b"Engine 0", b"(APIServer pid=", b"(EngineCore")
+_MARKS: Final = (
+    b"non-default args: {",
+    b"Initializing a V1 LLM engine",
+    b"Engine 0",
+    b"(APIServer pid=",
+    b"(EngineCore",
+)
 
 
 class VllmLog:

@@ -30,8 +30,8 @@ def find(case: Case) -> Finding | None:
         return None
     return case.finding(
         CAUSE,
-        f"The arrivals are at fault, not the server: requests come in bursts (variance {spread:.1f} times the mean) and "
-        f"wait {duration(waited)} for each other, while the engine works {load:.0%} of the time.",
+        f"The arrivals are at fault, not the server: requests come in bursts (variance {spread:.1f} times the mean) "
+        f"and wait {duration(waited)} for each other, while the engine works {load:.0%} of the time.",
         waited,
         Evidence("index of dispersion of arrivals", spread, "ratio"),
         Evidence("load of the engine", load, "share"),

@@ -24,8 +24,9 @@ def find(case: Case) -> Finding | None:
     cost = case.mean(Part.OWN_PREFILL, Part.OTHERS_PREFILL, Part.STEP_WAIT) * missed
     return case.finding(
         CAUSE,
-        f"The configuration is at fault: {missed:.0%} of the prompts' tokens are a common beginning that fills no block "
-        f"of {case.settings.block_tokens:,} tokens; computing it again costs about {duration(int(cost))} a request.",
+        f"The configuration is at fault: {missed:.0%} of the prompts' tokens are a common beginning that fills no "
+        f"block of {case.settings.block_tokens:,} tokens; computing it again costs about {duration(int(cost))} a "
+        "request.",
         cost,
         Evidence("shared from the beginning", seen.leading_tokens, "tokens"),
         Evidence("of these in full blocks", seen.in_blocks_tokens, "tokens"),

@@ -51,9 +51,7 @@ def _common_first(replayer: Replayer, case: Case) -> Prediction | None:
     ordered = [sorted(one, key=lambda block: count[block] == 1) for one in ids]
 
     def moved(loads: tuple[Load, ...]) -> tuple[Load, ...]:
-        return tuple(
-            replace(load, blocks=tuple(cache.blocks(one))) for load, one in zip(loads, ordered, strict=True)
-        )
+        return tuple(replace(load, blocks=tuple(cache.blocks(one))) for load, one in zip(loads, ordered, strict=True))
 
     return replayer.predict("the common part of prompts first", loads=moved)
 

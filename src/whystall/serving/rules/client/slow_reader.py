@@ -22,15 +22,26 @@ def find(case: Case) -> Finding | None:
     share = float(np.mean(gaps < CAUSE.threshold("short_ns")))
     if share < CAUSE.threshold("least_share"):
         return None
-    late = case.mean(Part.OUTPUT, Part.HTTP, Part.HTTP_AND_FRONT, Part.BEFORE_FIRST_TOKEN)
+    late = outside_ns(case)
+    if case.share(late) < CAUSE.threshold("least_outside"):
+        return None
     return case.finding(
         CAUSE,
         f"The client is at fault, not the server: it reads tokens in heaps, {share:.0%} of them less than 0.1 ms after "
-        f"the one before, and {duration(late)} of a request pass outside of the engine.",
+        f"the one before, and {duration(late)} of a request pass outside of the engine's steps.",
         late,
         Evidence("times between tokens below 0.1 ms", share, "share"),
         Evidence("outside of the engine, mean", late, "ns"),
     )
+
+
+def outside_ns(case: Case) -> int:
+    """Mean time of a request outside of steps; of a client alone, its time to first token beyond the server's."""
+    counted = case.run.counted("time_to_first_token_seconds_sum")
+    count = case.run.counted("time_to_first_token_seconds_count")
+    if case.analysis.timeline is None and counted is not None and count:
+        return case.mean(Part.BEFORE_FIRST_TOKEN) - round(counted / count * 1e9)
+    return case.mean(Part.OUTPUT, Part.HTTP, Part.HTTP_AND_FRONT, Part.ENGINE_GAP)
 
 
 RULE: Final = Rule(CAUSE, find)

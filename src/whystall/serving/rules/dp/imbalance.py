@@ -23,8 +23,8 @@ def find(case: Case) -> Finding | None:
     cost = case.total_ns * (1.0 - mean / max(counts))
     return case.finding(
         CAUSE,
-        f"The configuration is probably at fault: of {len(counts)} engines one finished {max(counts) / mean:.2f} times the "
-        "mean number of requests.",
+        f"The configuration is probably at fault: one of {len(counts)} engines finished {max(counts) / mean:.2f} times "
+        "the mean number of requests.",
         cost,
         Evidence("busiest engine over the mean", max(counts) / mean, "ratio"),
         certain=False,

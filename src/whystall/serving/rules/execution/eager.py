@@ -26,8 +26,8 @@ def find(case: Case) -> Finding | None:
         return None
     return case.finding(
         CAUSE,
-        f"The configuration is probably at fault: --enforce-eager turns CUDA graphs off, and {duration(round(model.step_ns))} "
-        "of each step depend on neither tokens nor sequences.",
+        "The configuration is probably at fault: --enforce-eager turns CUDA graphs off, and "
+        f"{duration(round(model.step_ns))} of each step depend on neither tokens nor sequences.",
         cost,
         Evidence("fixed cost of a step", model.step_ns, "ns"),
         Evidence("median decode step", decode.median_ns, "ns"),

@@ -32,8 +32,8 @@ def find(case: Case) -> Finding | None:
     cost = share * case.total_ns
     return case.finding(
         CAUSE,
-        f"The host is probably at fault: every {between.mean():.0f} steps one takes up to {duration(int(spent[slow].max()))}, "
-        "as Python's collection of garbage does.",
+        f"The host is probably at fault: every {between.mean():.0f} steps one takes up to "
+        f"{duration(int(spent[slow].max()))}, as Python's collection of garbage does.",
         cost,
         Evidence("slow steps", len(slow), "count"),
         Evidence("steps between them, mean", float(between.mean()), "count"),

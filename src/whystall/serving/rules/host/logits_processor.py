@@ -26,9 +26,9 @@ def find(case: Case) -> Finding | None:
         return None
     return case.finding(
         CAUSE,
-        f"The host is probably at fault: a logits processor of your own runs in each step, and {duration(round(model.step_ns))} "
-        f"of a decode step of {duration(decode.median_ns)} depend on neither tokens nor sequences, "
-        f"{case.share(cost):.0%} of a request's time.",
+        f"The host is probably at fault: a logits processor of your own runs in each step, and "
+        f"{duration(round(model.step_ns))} of a decode step of {duration(decode.median_ns)} depend on neither tokens "
+        f"nor sequences, {case.share(cost):.0%} of a request's time.",
         cost,
         Evidence("fixed cost of a step", model.step_ns, "ns"),
         Evidence("median decode step", decode.median_ns, "ns"),

@@ -32,8 +32,9 @@ def find(case: Case) -> Finding | None:
         return None
     return case.finding(
         CAUSE,
-        f"The load is at fault, not a setting: the engine works {load:.0%} of the time, and requests of the last third "
-        f"take {late / early:.1f} times as long per token as those of the first; they wait {duration(waited)} for others.",
+        f"The load is at fault, not a setting: the engine works {load:.0%} of the time, and requests of the last "
+        f"third take {late / early:.1f} times as long per token as those of the first; they wait {duration(waited)} "
+        "for others.",
         waited,
         Evidence("load of the engine", load, "share"),
         Evidence("time per token, last third over first", late / early, "ratio"),

@@ -27,8 +27,8 @@ def find(case: Case) -> Finding | None:
         return None
     return case.finding(
         CAUSE,
-        f"The configuration is at fault: --max-num-batched-tokens {budget:,} cuts prompts into up to {max(cut)} pieces, "
-        f"and the fixed cost of their steps is {duration(int(cost))} a request.",
+        f"The configuration is at fault: --max-num-batched-tokens {budget:,} cuts prompts into up to {max(cut)} "
+        f"pieces, and the fixed cost of their steps is {duration(int(cost))} a request.",
         cost,
         Evidence("prompts in three pieces or more", len(cut), "count"),
         Evidence("fixed cost of a step", fixed, "ns"),

@@ -37,8 +37,9 @@ def find(case: Case) -> Finding | None:
     budget = _budget(case, tokens)
     return case.finding(
         CAUSE,
-        f"The configuration is at fault: steps of up to {duration(longest)} with other requests' prompts hold a request "
-        f"up for {duration(int(waited))}, {case.share(waited):.0%} of its time; a decode step takes {duration(int(usual))}.",
+        f"The configuration is at fault: steps of up to {duration(longest)} with other requests' prompts hold a "
+        f"request up for {duration(int(waited))}, {case.share(waited):.0%} of its time; a decode step takes "
+        f"{duration(int(usual))}.",
         waited,
         Evidence("held up by others' long prefill steps, mean", waited, "ns"),
         Evidence("longest step", longest, "ns"),

@@ -28,8 +28,8 @@ def find(case: Case) -> Finding | None:
     cost = case.mean(Part.DECODE) * (1.0 - faster / slower)
     return case.finding(
         CAUSE,
-        f"The configuration is at fault: {accepted / max(drafted, 1):.0%} of drafted tokens are accepted, so that a step "
-        f"gives {faster:.2f} tokens and takes {slower:.2f} times as long.",
+        f"The configuration is at fault: {accepted / max(drafted, 1):.0%} of drafted tokens are accepted, so that a "
+        f"step gives {faster:.2f} tokens and takes {slower:.2f} times as long.",
         cost,
         Evidence("accepted of drafted tokens", accepted / max(drafted, 1), "share"),
         Evidence("tokens a step", faster, "ratio"),
