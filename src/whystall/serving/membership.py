@@ -179,8 +179,11 @@ class _Scheduler:
     def _step(self, step: int, context: int, context_tokens: int, generating: int, generated: int) -> bool:
         """Plays one step line; whether the requests that are known explain its counts."""
         decoding = len(self._running) - len(self._partial)
-        resuming = [one for one in self._partial if one.again]
-        fresh = [one for one in self._partial if not one.again]
+        resuming = [one for one in self._partial if one.emitted]
+        fresh = [one for one in self._partial if not one.emitted]
+        for one in fresh[context:] if self._may_preempt else ():
+            self._preempt(one, step)  # the last of the running, before it had emitted
+            fresh.remove(one)
         extra = generating - decoding - len(resuming) - self._ghosts
         exact = True
         if extra < 0:
@@ -200,6 +203,12 @@ class _Scheduler:
             left -= tokens
             self._compute(one, step, tokens)
         new = context - len(fresh)
+        while new > 0 and self._preempted and not self._preempted[0].emitted:
+            one = self._come_back(step)
+            tokens = min(one.missing, left)
+            left -= tokens
+            new -= 1
+            self._compute(one, step, tokens)
         if new > 0:
             exact = self._admit(step, new, left, cut=self._is_full(step)) and exact
         elif new < 0 or left:
@@ -231,24 +240,33 @@ class _Scheduler:
         if not self._may_preempt:
             return count == 0
         for one in reversed(decoding[-count:] if count else []):
-            one.stop(step)
-            one.left_at = step
-            self._running.remove(one)
-            self._preempted.appendleft(one)
+            self._preempt(one, step)
         return count <= len(decoding)
+
+    def _preempt(self, one: _Running, step: int) -> None:
+        """Takes a request out, to the front of the queue."""
+        one.stop(step)
+        one.left_at = step
+        self._running.remove(one)
+        if one in self._partial:
+            self._partial.remove(one)
+        self._preempted.appendleft(one)
 
     def _resume(self, step: int, count: int) -> list[_Running]:
         """Requests that come back from the front of the queue, all of whose tokens are missing."""
         back: list[_Running] = []
-        while self._preempted and len(back) < count:
-            one = self._preempted.popleft()
-            one.preempted.append((one.left_at, step))
-            one.missing = self._asked[one.index].input_tokens + one.emitted
-            one.again = True
-            self._running.append(one)
-            self._partial.append(one)
-            back.append(one)
+        while self._preempted and len(back) < count and self._preempted[0].emitted:
+            back.append(self._come_back(step))
         return back
+
+    def _come_back(self, step: int) -> _Running:
+        one = self._preempted.popleft()
+        one.preempted.append((one.left_at, step))
+        one.missing = self._asked[one.index].input_tokens + one.emitted
+        one.again = True
+        self._running.append(one)
+        self._partial.append(one)
+        return one
 
     def _share(self, step: int, resuming: Sequence[_Running], tokens: int) -> bool:
         """Gives those that recompute their tokens of a step; whether these are all that were counted.

@@ -1,4 +1,4 @@
-"""The limit that waiting requests waited for: a place among the running ones, blocks of the cache, or tokens of the budget."""
+"""The limit that waiting requests waited for: a place among the running ones, blocks, or tokens of the budget."""
 
 from __future__ import annotations
 

@@ -208,8 +208,9 @@ def _own_steps(placed: Placed, engine: Engine, whole_ns: int) -> dict[Part, int]
         found[Part.OTHERS_PREFILL] += prefill
     found[Part.PREEMPTED] = sum(_between(engine, left, back) for left, back in placed.preempted)
     phases = _Phases(whole_ns)
-    kept = {part: phases.take(found[part]) for part in found}
-    return {**kept, Part.ENGINE_GAP: phases.left_ns}
+    kept: dict[Part, int] = {part: phases.take(found[part]) for part in found}
+    kept[Part.ENGINE_GAP] = phases.left_ns
+    return kept
 
 
 def _between(engine: Engine, left: int, back: int) -> int:
@@ -240,8 +241,9 @@ def _before(sent_ns: int, start: int, placed: Placed, engine: Engine) -> dict[Pa
 def _with_gap(parts: Mapping[Part, int], inference_ns: int) -> dict[Part, int]:
     """The parts of own steps, with the server's own time of them as their sum."""
     phases = _Phases(inference_ns)
-    kept = {part: phases.take(value) for part, value in parts.items() if part is not Part.ENGINE_GAP}
-    return {**kept, Part.ENGINE_GAP: phases.left_ns}
+    kept: dict[Part, int] = {one: phases.take(value) for one, value in parts.items() if one is not Part.ENGINE_GAP}
+    kept[Part.ENGINE_GAP] = phases.left_ns
+    return kept
 
 
 def _outside(whole_ns: int, before: Mapping[Part, int], span: ServerRequest) -> dict[Part, int]:
