@@ -273,7 +273,9 @@ class Engine:
         }
         lines = ["# HELP vllm:x y", "# TYPE vllm:x counter", "process_start_time_seconds 5.0"]
         lines.append(f"process_cpu_seconds_total {1 + cpu * scale}")
-        lines += [f'vllm:{key}{{engine="0",model_name="/secret/model"}} {value * scale}' for key, value in counted.items()]
+        lines += [
+            f'vllm:{key}{{engine="0",model_name="/secret/model"}} {value * scale}' for key, value in counted.items()
+        ]
         for number, count in enumerate(engines or [len(calls)]):
             lines.append(f'vllm:request_success_total{{engine="{number}",model_name="m"}} {count * scale}')
         lines.append(

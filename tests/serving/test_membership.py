@@ -24,7 +24,7 @@ def engines(draw: st.DrawFn) -> Engine:
         due += draw(st.integers(0, 40)) * MS
         # No two prompts are as long as each other: nothing in the counts tells such requests apart.
         prompt = draw(st.integers(1, 20)) * 16 + number
-        calls.append(Call(due, prompt, draw(st.integers(1, 30)), front=draw(st.integers(1, 3)) * MS))
+        calls.append(Call(due, prompt, draw(st.integers(1, 30))))  # they come in the order of sending
     largest = max(-(-(one.prompt + one.output) // 32) for one in calls)
     return Engine(
         max_num_seqs=draw(st.integers(1, 8)),

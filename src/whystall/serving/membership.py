@@ -9,7 +9,7 @@ So the counts decide who was admitted, and the number of tokens is the check.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -149,20 +149,14 @@ class _Scheduler:
         self._ghosts = 0
         self._by_sum = self._foreign = 0
         self._placed: list[Placed | None] = [None] * len(asked)
-        self._tokens_of: list[int] = []
+        self._lines: list[tuple[int, int, int, int]] = []
 
     def play(self, steps: Iterations) -> Membership:
         """The membership, and how many step lines it does not explain."""
         mismatched = 0
-        self._tokens_of = (steps.context_tokens + steps.generation_tokens).tolist()
-        lines = zip(
-            steps.context_requests.tolist(),
-            steps.context_tokens.tolist(),
-            steps.generation_requests.tolist(),
-            steps.generation_tokens.tolist(),
-            strict=True,
-        )
-        for step, line in enumerate(lines):
+        columns = (steps.context_requests, steps.context_tokens, steps.generation_requests, steps.generation_tokens)
+        self._lines = list(zip(*(column.tolist() for column in columns), strict=True))
+        for step, line in enumerate(self._lines):
             self._finish(step)
             mismatched += not self._step(step, *line)
         self._finish(len(steps))
@@ -217,7 +211,16 @@ class _Scheduler:
 
     def _is_full(self, step: int) -> bool:
         """Whether a step used all tokens that it may."""
-        return self._budget is not None and self._tokens_of[step] >= self._budget
+        _, context_tokens, _, generated = self._lines[step]
+        return self._budget is not None and context_tokens + generated >= self._budget
+
+    def _goes_on(self, step: int, rest: int) -> bool:
+        """Whether the step after this one may hold the ``rest`` of a prompt that this one cut."""
+        if self._budget is None or step + 1 == len(self._lines):
+            return True
+        context, tokens, _, generated = self._lines[step + 1]
+        own = min(rest, max(self._budget - generated, 0))
+        return own == tokens if context == 1 else own < tokens or context == 0
 
     def _compute(self, one: _Running, step: int, tokens: int) -> None:
         one.compute(step, tokens)
@@ -284,7 +287,7 @@ class _Scheduler:
 
     def _admit(self, step: int, count: int, tokens: int, *, cut: bool) -> bool:
         """Admits new requests whose tokens in this step add up; whether some do."""
-        found = self._found(count, tokens, cut=cut)
+        found = self._found(count, tokens, (lambda rest: self._goes_on(step, rest)) if cut else None)
         if found is None:
             self._foreign += count
             self._ghosts += count  # a stranger generates from the next step on
@@ -299,15 +302,17 @@ class _Scheduler:
             self._compute(one, step, own)
         return True
 
-    def _found(self, count: int, tokens: int, *, cut: bool) -> list[tuple[int, int, int]] | None:
+    def _found(
+        self, count: int, tokens: int, goes_on: Callable[[int], bool] | None
+    ) -> list[tuple[int, int, int]] | None:
         """The places in the queue of the new requests, with their tokens of this step and those that they miss."""
         window = [self._asked[self._waiting[place]] for place in range(min(len(self._waiting), count + _WINDOW))]
         missing = [one.input_tokens - self._cache.hit_tokens(one.blocks, one.input_tokens) for one in window]
         options = [[size] for size in missing]
-        picked = _picked(options, count, tokens, cut=cut)
+        picked = _picked(options, count, tokens, goes_on)
         if picked is None and self._cache.block_tokens and count == 1:
             sizes = [list(_with_hits(one.input_tokens, self._cache.block_tokens)) for one in window]
-            picked = _picked(sizes, count, tokens, cut=False)
+            picked = _picked(sizes, count, tokens, None)
         return picked
 
 
@@ -317,9 +322,12 @@ def _with_hits(prompt: int, block: int) -> Iterator[int]:
 
 
 def _picked(
-    options: Sequence[Sequence[int]], count: int, tokens: int, *, cut: bool
+    options: Sequence[Sequence[int]], count: int, tokens: int, goes_on: Callable[[int], bool] | None
 ) -> list[tuple[int, int, int]] | None:
-    """The first ``count`` entries, in order, whose tokens add up; where ``cut``, the last one takes what is left."""
+    """The first ``count`` entries, in order, whose tokens add up.
+
+    With ``goes_on`` the last one may take what is left, if its rest may follow.
+    """
     tries = 0
 
     def rest(start: int, count: int, tokens: int) -> list[tuple[int, int, int]] | None:
@@ -330,7 +338,7 @@ def _picked(
                 if tries > _MOST_TRIES:
                     return None
                 if count == 1:
-                    if size == tokens or (cut and size > tokens > 0):
+                    if size == tokens or (goes_on is not None and size > tokens > 0 and goes_on(size - tokens)):
                         return [(place, tokens, size)]
                 elif size < tokens and (found := rest(place + 1, count - 1, tokens - size)) is not None:
                     return [(place, size, size), *found]

@@ -81,6 +81,20 @@ class Engine:
             int(self._gaps[end] - self._gaps[first]),
         )
 
+    def others_prefill_ns(self, placed: Placed, counted: Flags) -> int:
+        """The time of others' prompts in those of a request's steps that are ``counted``."""
+        own = {chunk.step: chunk.tokens for chunk in placed.chunks}
+        found = sum(self.shared_ns(step, tokens) for step, tokens in own.items() if counted[step])
+        for first, end in placed.emits:
+            begin = first + (first in own)
+            found += int(self.prefill_ns[begin:end][counted[begin:end]].sum())
+        return found
+
+    def shared_ns(self, step: int, tokens: int) -> int:
+        """The part of a step's prefill time that belongs to others, beside ``tokens`` of a request."""
+        others = max(int(self.prompt_tokens[step]) - tokens, 0)
+        return int(self.prefill_ns[step]) * others // max(others + tokens, 1)
+
     def arrival_step(self, sent_ns: int, first_step: int) -> int | None:
         """The last step before a request's own that began after it was sent and had room for it.
 
@@ -197,10 +211,9 @@ def _own_steps(placed: Placed, engine: Engine, whole_ns: int) -> dict[Part, int]
     computing = set()
     for chunk in placed.chunks:
         computing.add(chunk.step)
-        elapsed, prefill = int(engine.elapsed_ns[chunk.step]), int(engine.prefill_ns[chunk.step])
-        others = max(int(engine.prompt_tokens[chunk.step]) - chunk.tokens, 0)
-        shared = prefill * others // max(others + chunk.tokens, 1)
-        found[Part.RECOMPUTE if chunk.again else Part.OWN_PREFILL] += elapsed - shared
+        shared = engine.shared_ns(chunk.step, chunk.tokens)
+        own = int(engine.elapsed_ns[chunk.step]) - shared
+        found[Part.RECOMPUTE if chunk.again else Part.OWN_PREFILL] += own
         found[Part.OTHERS_PREFILL] += shared
     for first, end in placed.emits:
         decode, prefill, _ = engine.steps_ns(first + (first in computing), end)

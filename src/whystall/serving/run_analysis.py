@@ -46,6 +46,7 @@ class Analysis:
     spans: tuple[ServerRequest | None, ...] = ()
     blocks: tuple[tuple[int, ...], ...] = ()
     usual_ns: Floats | None = None
+    engine: Engine | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -83,6 +84,7 @@ def analyze_run(run: ServedRun) -> Analysis:
         spans,
         blocks,
         usual,
+        engine,
         tuple(notes),
     )
 
@@ -173,10 +175,9 @@ def _membership(
     return found, tuple(placed)
 
 
-def _came(request: ClientRequest, index: int) -> tuple[int, int]:
-    """The key of the order in which the engine admitted requests: that of their first tokens, or of the file."""
-    first = request.first_token_ns
-    return (0 if first is None else first, index)
+def _came(request: ClientRequest, index: int) -> tuple[int, int, int]:
+    """The key of the order in which the engine admitted requests: first token, sending, place in the file."""
+    return (request.first_token_ns or 0, request.sent_ns or 0, index)
 
 
 def _blocks(run: ServedRun, cache: PrefixCache) -> tuple[tuple[int, ...], ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from whystall.diagnosis.units import duration
 from whystall.serving.case import Case
 from whystall.serving.cause import Evidence, Finding, Rule, cause_beside
 from whystall.serving.parts import Part
-from whystall.serving.request_ledger import RequestLedger
 
 CAUSE: Final = cause_beside(__name__)
 _FEWEST: Final = 30
@@ -20,30 +21,39 @@ def find(case: Case) -> Finding | None:
     """An engine that never rests while waits grow, although no limit holds requests back."""
     steps = case.analysis.steps
     load = None if steps is None else steps.load
-    if load is None or load < CAUSE.threshold("least_load") or len(case.ledgers) < _FEWEST:
+    if (
+        load is None
+        or load < CAUSE.threshold("least_load")
+        or len(case.ledgers) < _FEWEST
+        or case.analysis.timeline is None
+    ):
         return None
     queue = case.queue
     waited = case.mean(*_WAITS)
     is_limited = case.mean(Part.QUEUE) > _HALF * waited and queue.share(queue.budget_ns) < _HALF
-    third = len(case.ledgers) // 3
-    ordered = sorted(case.ledgers, key=lambda one: one.index)
-    early, late = _per_token(ordered[:third]), _per_token(ordered[-third:])
-    if is_limited or not early or late / early < CAUSE.threshold("least_growth"):
+    first, middle, last = _under_way(case)
+    growth = CAUSE.threshold("least_growth")
+    if is_limited or middle < growth * first or last < growth * middle:
         return None
     return case.finding(
         CAUSE,
-        f"The load is at fault, not a setting: the engine works {load:.0%} of the time, and requests of the last "
-        f"third take {late / early:.1f} times as long per token as those of the first; they wait {duration(waited)} "
-        "for others.",
+        f"The load is at fault, not a setting: the engine works {load:.0%} of the time, and a request of the last third "
+        f"finds {last:.1f} others under way, one of the first third {first:.1f}; they wait {duration(waited)} for others.",
         waited,
         Evidence("load of the engine", load, "share"),
-        Evidence("time per token, last third over first", late / early, "ratio"),
+        Evidence("requests under way at an arrival, first third", first, "count"),
+        Evidence("requests under way at an arrival, last third", last, "count"),
     )
 
 
-def _per_token(ledgers: list[RequestLedger]) -> float:
-    tokens = sum(one.output_tokens for one in ledgers)
-    return sum(one.server_ns for one in ledgers) / tokens if tokens else 0.0
+def _under_way(case: Case) -> tuple[float, float, float]:
+    """The mean number of requests that a new one finds under way, in each third of the arrivals."""
+    requests = case.run.client.requests if case.run.client is not None else ()
+    known = [(one.sent_ns - (one.gate_ns or 0), one.sent_ns + one.latency_ns) for one in requests if one.sent_ns]
+    sent, ended = np.sort([start for start, _ in known]), np.sort([end for _, end in known])
+    found = np.arange(len(sent)) - np.searchsorted(ended, sent, side="right")
+    first, middle, last = (float(third.mean()) for third in np.array_split(found, 3))
+    return first, middle, last
 
 
 RULE: Final = Rule(CAUSE, find)

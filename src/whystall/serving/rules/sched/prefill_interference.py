@@ -18,20 +18,24 @@ _LEAST_BUDGET: Final = 64
 
 
 def find(case: Case) -> Finding | None:
-    """Long steps with prompts of others, weighted by the requests that they held up."""
-    steps = case.run.iterations
-    if steps is None or case.analysis.timeline is None:
+    """Long steps with prompts of others, in which a request decodes or for whose end it waits."""
+    steps, engine = case.run.iterations, case.analysis.engine
+    if steps is None or engine is None:
         return None
     tokens, rows = prompt_tokens(steps), sequences(steps)
     decode = steps.elapsed_ns[(tokens == 0) & (rows > 0)]
     if not len(decode):
         return None
     usual = float(np.median(decode))
-    is_long = (tokens > 0) & (steps.elapsed_ns >= CAUSE.threshold("long_steps") * usual)
-    held = np.where(tokens > 0, steps.elapsed_ns * rows, 0.0)
-    of_long = float(held[is_long].sum() / held.sum()) if held.sum() else 0.0
-    waited = case.mean(Part.STEP_WAIT, Part.OTHERS_PREFILL) * of_long
-    if case.share(waited) < CAUSE.threshold("least_share"):
+    limit = CAUSE.threshold("long_steps") * usual
+    is_long = (tokens > 0) & (steps.elapsed_ns >= limit)
+    held = [
+        engine.others_prefill_ns(placed, is_long) + _long_wait(ledger.of(Part.STEP_WAIT), limit)
+        for ledger, placed in zip(case.ledgers, case.analysis.placed, strict=True)
+        if placed is not None
+    ]
+    waited = sum(held) / max(len(held), 1)
+    if not is_long.any() or case.share(waited) < CAUSE.threshold("least_share"):
         return None
     longest = int(steps.elapsed_ns[is_long].max())
     budget = _budget(case, tokens)
@@ -49,6 +53,11 @@ def find(case: Case) -> Finding | None:
         "The prompts that are cut get their first token later.",
         prediction=case.predict(lambda replayer: _smaller(replayer, budget)),
     )
+
+
+def _long_wait(wait_ns: int, limit: float) -> int:
+    """The wait for the running step, if it was a long one: who comes at any time waits half of a step."""
+    return wait_ns if wait_ns >= limit / 2 else 0
 
 
 def _budget(case: Case, tokens: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
