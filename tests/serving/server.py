@@ -72,94 +72,107 @@ class Engine:
     cost: Callable[[int, int, int], int] = lambda prompt, rows, step: 4 * MS + prompt * MS // 8 + rows * MS // 10
     steps: list[Step] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    waiting: list[Call] = field(default_factory=list)
+    running: list[Call] = field(default_factory=list)
+    free: int = 0
     preemptions: int = 0
     cached: set[tuple[int, ...]] = field(default_factory=set)
 
     def serve(self, calls: Sequence[Call]) -> Engine:
+        """Serves all requests, step by step."""
         self.calls = list(calls)
+        self.free = self.blocks - 1
         for one in self.calls:
             one.arrived = one.sent + one.front
             one.goal = one.prompt
         coming = sorted(self.calls, key=lambda one: one.arrived)
-        waiting: list[Call] = []
-        running: list[Call] = []
-        free = self.blocks - 1
         clock = 0
-        while coming or waiting or running:
-            if not waiting and not running:
+        while coming or self.waiting or self.running:
+            if not self.waiting and not self.running:
                 clock = max(clock, coming[0].arrived)
             while coming and coming[0].arrived <= clock:
-                waiting.append(coming.pop(0))
-                waiting[-1].seen = clock
-            budget, plan, lost = self.budget, [], False
-            at = 0
-            while at < len(running) and budget:
-                one = running[at]
-                tokens = min(one.goal - one.computed, budget)
-                want = -(-(one.computed + tokens) // self.block) - one.blocks
-                while want > free:
-                    victim = running[-1]
-                    del running[-1]
-                    free += victim.blocks
-                    victim.blocks = victim.computed = 0
-                    victim.preemptions += 1
-                    self.preemptions += 1
-                    waiting.insert(0, victim)
-                    lost = True
-                    if victim is one:
-                        break
-                if one not in running:
-                    break
-                free -= want
-                one.blocks += want
-                plan.append((one, tokens))
-                budget -= tokens
-                at += 1
-            while waiting and budget and len(running) < self.max_num_seqs and not lost:
-                one = waiting[0]
-                hit = self.hit(one) if self.caching and not one.computed else 0
-                if -(-one.goal // self.block) > free:
-                    break
-                tokens = min(one.goal - hit, budget)
-                one.computed = hit
-                if one.first_step < 0:
-                    one.hits = hit
-                    one.first_step = len(self.steps)
-                    one.queued = clock - one.seen
-                    one.step_wait = one.seen - one.arrived
-                del waiting[0]
-                one.blocks = -(-(hit + tokens) // self.block)
-                free -= one.blocks
-                running.append(one)
-                plan.append((one, tokens))
-                budget -= tokens
-                if self.caching and self.remembers:
-                    self.remember(one, hit + tokens)
+                self.waiting.append(coming.pop(0))
+                self.waiting[-1].seen = clock
+            plan, budget, lost = self.go_on()
+            if not lost:
+                plan += self.admit(budget, clock)
             step = Step(clock, 0)
             prompt = sum(tokens for one, tokens in plan if not one.token_at or tokens > 1)
             clock += self.cost(prompt, len(plan), len(self.steps))
             step.end = clock
             for one, tokens in plan:
-                if one.token_at:
-                    step.generating += 1
-                    step.generated += tokens
-                else:
-                    step.context += 1
-                    step.context_tokens += tokens
-                one.steps[len(self.steps)] = tokens
-                one.computed += tokens
-                if one.computed < one.goal:
-                    continue
-                one.goal += 1
-                one.token_at.append(clock + self.out)
-                if len(one.token_at) >= one.output:
-                    free += one.blocks
-                    one.blocks = 0
-                    running.remove(one)
-            step.used = self.blocks - 1 - free
+                self.emit(one, tokens, step)
+            step.used = self.blocks - 1 - self.free
             self.steps.append(step)
             clock += self.gap
         return self
+
+    def go_on(self) -> tuple[list[tuple[Call, int]], int, bool]:
+        """Running requests with their tokens, what is left of the budget, and whether one was thrown out."""
+        budget, plan, lost, at = self.budget, [], False, 0
+        while at < len(self.running) and budget:
+            one = self.running[at]
+            tokens = min(one.goal - one.computed, budget)
+            want = -(-(one.computed + tokens) // self.block) - one.blocks
+            while want > self.free and one in self.running:
+                self.throw_out(self.running.pop())
+                lost = True
+            if one not in self.running:
+                break
+            self.free -= want
+            one.blocks += want
+            plan.append((one, tokens))
+            budget -= tokens
+            at += 1
+        return plan, budget, lost
+
+    def throw_out(self, victim: Call) -> None:
+        self.free += victim.blocks
+        victim.blocks = victim.computed = 0
+        victim.preemptions += 1
+        self.preemptions += 1
+        self.waiting.insert(0, victim)
+
+    def admit(self, budget: int, clock: int) -> list[tuple[Call, int]]:
+        """Waiting requests that may run from now on, with their tokens."""
+        plan = []
+        while self.waiting and budget and len(self.running) < self.max_num_seqs:
+            one = self.waiting[0]
+            if -(-one.goal // self.block) > self.free:
+                break
+            hit = self.hit(one) if self.caching and not one.computed else 0
+            tokens = min(one.goal - hit, budget)
+            one.computed = hit
+            if one.first_step < 0:
+                one.hits, one.first_step = hit, len(self.steps)
+                one.queued, one.step_wait = clock - one.seen, one.seen - one.arrived
+            one.blocks = -(-(hit + tokens) // self.block)
+            self.free -= one.blocks
+            self.running.append(self.waiting.pop(0))
+            plan.append((one, tokens))
+            budget -= tokens
+            if self.caching and self.remembers:
+                self.remember(one, hit + tokens)
+        return plan
+
+    def emit(self, one: Call, tokens: int, step: Step) -> None:
+        """Counts a request's tokens of a step, and lets it emit one where its prompt is complete."""
+        if one.token_at:
+            step.generating += 1
+            step.generated += tokens
+        else:
+            step.context += 1
+            step.context_tokens += tokens
+        one.steps[len(self.steps)] = tokens
+        one.computed += tokens
+        if one.computed < one.goal:
+            return
+        one.goal += 1
+        one.token_at.append(step.end + self.out)
+        if len(one.token_at) >= one.output:
+            self.free += one.blocks
+            one.blocks = 0
+            self.running.remove(one)
 
     def keys(self, one: Call) -> list[tuple[int, ...]]:
         each = self.block // BLOCK_HASH
@@ -192,8 +205,8 @@ class Engine:
         return head + "".join(
             f"(APIServer pid=1) INFO 11-28 11:52:43 [loggers.py:199] Engine 000: Iteration({number + 7}): "
             f"{one.context} context requests, {one.context_tokens} context tokens, {one.generating} generation "
-            f"requests, {one.generated} generation tokens, iteration elapsed time: {(one.end - one.begin) / MS:.2f} ms, "
-            f"CPU KV cache usage: {100 * one.used / usable:.1f}%\n"
+            f"requests, {one.generated} generation tokens, iteration elapsed time: {(one.end - one.begin) / MS:.2f} "
+            f"ms, CPU KV cache usage: {100 * one.used / usable:.1f}%\n"
             for number, one in enumerate(self.steps)
         )
 

@@ -105,4 +105,6 @@ def _failures(analysis: Analysis) -> tuple[str, ...]:
     client = analysis.run.client
     if client is None or not client.failed:
         return ()
+    if client.failed == 1:
+        return ("one request failed and is in no ledger",)
     return (f"{client.failed:,} requests failed and are in no ledger",)

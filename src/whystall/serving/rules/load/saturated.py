@@ -37,8 +37,8 @@ def find(case: Case) -> Finding | None:
         return None
     return case.finding(
         CAUSE,
-        f"The load is at fault, not a setting: the engine works {load:.0%} of the time, and a request of the last third "
-        f"finds {last:.1f} others under way, one of the first third {first:.1f}; they wait {duration(waited)} for others.",
+        f"The load is at fault, not a setting: the engine works {load:.0%} of the time, a request of the last third "
+        f"finds {last:.1f} others under way (of the first third {first:.1f}), and waits {duration(waited)} for others.",
         waited,
         Evidence("load of the engine", load, "share"),
         Evidence("requests under way at an arrival, first third", first, "count"),

@@ -28,13 +28,13 @@ def find(case: Case) -> Finding | None:
     wanted = wanted_seats(case)
     return case.finding(
         CAUSE,
-        f"The configuration is at fault: requests wait {duration(queued)} in the queue for one of {limit:,} "
-        f"place{'s' * (limit != 1)} (--max-num-seqs), while {used:.1%} of the cache is in use.",
+        f"The configuration is at fault: requests wait {duration(queued)} in the queue because --max-num-seqs is "
+        f"{limit:,}, while {used:.1%} of the cache is in use.",
         queued,
         Evidence("queue, mean", queued, "ns"),
         Evidence("of the queue time with all places taken", by_seats, "share"),
         Evidence("cache in use, mean", used, "share"),
-        remedy=f"Raise --max-num-seqs (it is {limit:,}): up to {wanted:,} requests were there at once.",
+        remedy=f"Raise --max-num-seqs (it is {limit:,}), here to {wanted:,}.",
         prediction=case.predict(lambda replayer: _more(replayer, wanted)),
     )
 
