@@ -159,5 +159,5 @@ def test_a_log_that_unpacks_beyond_the_limits_is_refused(tmp_path: Path) -> None
     (tmp_path / "log.gz").write_bytes(gzip.compress(line * (1 << 17), 9))
     limits = Limits(unpacked_times=2, unpacked_bytes=1 << 20)
 
-    with pytest.raises(InputError, match="no file of a served run is here.*holds more than is read"):
+    with pytest.raises(InputError, match=r"no file of a served run is here.*holds more than is read"):
         explain_run([tmp_path], limits)

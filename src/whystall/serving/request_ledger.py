@@ -201,7 +201,7 @@ def _by_steps(
     before = _before(sent_ns, start, placed, engine)
     if span is None:
         return _added(parts, before, {Part.OUTPUT: last_ns - end})
-    inference = min(span.inference_ns, request.latency_ns)
+    inference = max(min(span.inference_ns, request.latency_ns), 0)
     return _added(_with_gap(parts, inference), _outside(request.latency_ns - inference, before, span))
 
 

@@ -82,7 +82,7 @@ def _request(span: dict[str, Any]) -> ServerRequest | None:
     }
     times = [values.get(_LATENCY + name) for name in _TIMES]
     key = values.get("gen_ai.request.id")
-    if not isinstance(key, str) or not all(isinstance(time, float) for time in times):
+    if not isinstance(key, str) or not all(isinstance(time, float) and time >= 0 for time in times):
         return None
     e2e, ttft, queue, prefill, decode, inference = (nanoseconds(time) for time in times if isinstance(time, float))
     return ServerRequest(
