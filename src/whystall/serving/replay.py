@@ -259,7 +259,7 @@ class _Engine:
         prompt = context = 0
         pairs = 0.0
         for one, tokens in scheduled:
-            if one.missing:
+            if one.missing and (tokens > 1 or not one.emitted):  # a last token computed again is as a new one
                 prompt += tokens
                 pairs += tokens * (one.computed + tokens / 2)
             else:
