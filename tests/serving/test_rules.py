@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -128,6 +129,26 @@ def processor(path: Path, has: bool) -> None:
     Engine().serve(steady(output=60)).write(path, extra=", 'logits_processors': ['my:Processor']" if has else "")
 
 
+def worker_trace(choosing_us: int) -> str:
+    """Twelve steps: a forward pass of 5 ms, the choice of tokens, and 2 ms of the engine."""
+    events: list[dict[str, object]] = []
+    at = 1_000_000
+    for _ in range(12):
+        step = {"ph": "X", "pid": 1, "tid": 1}
+        name = "execute_context_0(0)_generation_2(2)"
+        events.append(step | {"cat": "user_annotation", "name": name, "ts": at, "dur": 5000})
+        events.append(step | {"cat": "cpu_op", "name": "aten::mm", "ts": at + 10, "dur": 4900})
+        events.append(step | {"cat": "cpu_op", "name": "aten::to", "ts": at + 5000, "dur": 5})
+        events.append(step | {"cat": "cpu_op", "name": "aten::argmax", "ts": at + 5000 + choosing_us - 5, "dur": 5})
+        at += 7000 + choosing_us
+    return json.dumps({"schemaVersion": 1, "vllm_version": "0.32.0", "traceEvents": events})
+
+
+def choice(path: Path, has: bool) -> None:
+    Engine().serve(steady(output=60)).write(path)
+    (path / "t").write_text(worker_trace(4000 if has else 300))
+
+
 def collections(path: Path, has: bool) -> None:
     """Every 40th step takes 25 times as long, or steps at no regular distance do."""
 
@@ -175,6 +196,7 @@ CASES: dict[str, Make] = {
     "dp.imbalance": imbalance,
     "execution.eager": eager,
     "host.logits-processor": processor,
+    "host.sampling": choice,
     "host.gc": collections,
     "host.api-server-bound": busy_front,
     "host.tokenizer": tokenizer,
@@ -207,6 +229,24 @@ def test_what_nearly_has_it_is_not_accused_of_it(cause: str, tmp_path: Path) -> 
     CASES[cause](tmp_path / "run", False)
 
     assert cause not in [one.cause.id for one in diagnosis(tmp_path / "run").findings]
+
+
+def test_a_trace_proves_what_a_logits_processor_takes(tmp_path: Path) -> None:
+    processor(tmp_path / "run", has=True)
+    (tmp_path / "run" / "t").write_text(worker_trace(6000))
+
+    found = diagnosis(tmp_path / "run").findings[0]
+
+    assert (found.cause.id, found.certain) == ("host.logits-processor", True)
+    assert found.evidence[0].value == 6_000_000
+    assert found.prediction is not None
+
+
+def test_a_trace_clears_a_logits_processor(tmp_path: Path) -> None:
+    processor(tmp_path / "run", has=True)
+    (tmp_path / "run" / "t").write_text(worker_trace(200))
+
+    assert diagnosis(tmp_path / "run").findings == ()
 
 
 @pytest.mark.parametrize("gap", [60, 100, 250])

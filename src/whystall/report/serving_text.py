@@ -112,6 +112,13 @@ def _engine(found: Outcome) -> Iterator[str]:
             f"and {duration(round(model.sequence_ns))} for each sequence (median deviation {share(model.error)} of "
             f"{plural(model.steps, 'step')})."
         )
+    parts = found.step_parts
+    if parts is not None:
+        yield (
+            f"By the worker's trace of {plural(parts.steps, 'step')}, in the median: forward pass "
+            f"{duration(parts.forward_ns)}, choice of tokens {duration(parts.choosing_ns)}, engine until the next step "
+            f"{duration(parts.engine_ns)}."
+        )
 
 
 def _finding(number: int, finding: Finding, found: Outcome) -> Iterator[Part]:

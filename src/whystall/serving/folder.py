@@ -89,6 +89,7 @@ def _united(parts: Sequence[Part], notes: list[str]) -> ServedRun:
         client=_with_lateness(clients[0], arrivals) if clients else None,
         spans=tuple(span for part in parts for span in part.spans),
         iterations=steps[-1] if steps else None,
+        step_parts=next((part.step_parts for part in parts if part.step_parts is not None), None),
         settings=_settings(parts),
         engines=max(part.engines for part in parts),
         waiting=tuple(count for part in parts for count in part.waiting),

@@ -11,6 +11,7 @@ from whystall.serving.diagnose import diagnose
 from whystall.serving.folder import read_run
 from whystall.serving.parts import RESIDUALS, Part
 from whystall.serving.predictions import SelfCheck
+from whystall.serving.records import StepParts
 from whystall.serving.request_ledger import RequestLedger, middle
 from whystall.serving.run_analysis import Analysis, analyze_run
 from whystall.serving.step_ledger import StepLedger
@@ -55,6 +56,7 @@ class Outcome:
     flags: Mapping[str, Flag]
     steps: StepLedger | None
     model: StepModel | None
+    step_parts: StepParts | None
     placement: Placement | None
     check: SelfCheck | None
     notes: tuple[str, ...]
@@ -81,6 +83,7 @@ def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
         {name: flag for name, flag in flags().items() if name in named},
         analysis.steps,
         analysis.model,
+        run.step_parts,
         _placement(analysis),
         found.check,
         (*run.notes, *analysis.notes, *_failures(analysis)),

@@ -21,9 +21,10 @@ from whystall.serving.step_model import StepModel
 __all__ = ["Metric", "Prediction", "Replayer", "SelfCheck", "open_loop"]
 
 _SHIFTS: Final = (0.0, *(draw / 14 for draw in range(1, 14)))
-"""Shifts of the machine's recorded pace against the clock, as shares of the recording: slow whiles hit other steps then.
+"""Shifts of the machine's recorded pace against the clock, as shares of the recording.
 
-The first one is the prediction. Its interval covers the others, and a machine that is never slow.
+Slow whiles hit other steps then. The first one is the prediction; its interval covers the others, and a machine that is
+never slow.
 """
 _TRUSTED: Final = 0.25
 """Largest relative error of the replay's own run at the median E2E. Published simulators of servers are off by 5 to

@@ -23,6 +23,7 @@ __all__ = [
     "ServedRun",
     "ServerRequest",
     "Settings",
+    "StepParts",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -140,6 +141,20 @@ NO_SETTINGS = Settings()
 
 
 @dataclass(frozen=True, slots=True)
+class StepParts:
+    """Median parts of a step by a worker's trace: forward pass, choice of tokens, the engine between steps.
+
+    With ``on_device`` the trace has work of a device, and waiting for it may lie in any of them.
+    """
+
+    steps: int
+    forward_ns: int
+    choosing_ns: int
+    engine_ns: int
+    on_device: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """The content of one file; a reader fills the fields that its format has."""
 
@@ -149,10 +164,10 @@ class Part:
     spans: tuple[ServerRequest, ...] = ()
     iterations: Iterations | None = None
     metrics: Metrics | None = None
+    step_parts: StepParts | None = None
     settings: Settings = NO_SETTINGS
     engines: int = 1
     waiting: tuple[tuple[int, int], ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +181,7 @@ class ServedRun:
     iterations: Iterations | None = None
     before: Metrics | None = None
     after: Metrics | None = None
+    step_parts: StepParts | None = None
     settings: Settings = NO_SETTINGS
     engines: int = 1
     waiting: tuple[tuple[int, int], ...] = ()

@@ -9,8 +9,17 @@ from whystall.serving.readers.prometheus import Prometheus
 from whystall.serving.readers.reader import ServingReader
 from whystall.serving.readers.timed_trace import TimedTrace
 from whystall.serving.readers.vllm_log import VllmLog
+from whystall.serving.readers.worker_trace import WorkerTrace
 
-READERS: tuple[ServingReader, ...] = (Prometheus(), Guidellm(), Bench(), TimedTrace(), Otlp(), VllmLog())
+READERS: tuple[ServingReader, ...] = (
+    Prometheus(),
+    Guidellm(),
+    Bench(),
+    TimedTrace(),
+    WorkerTrace(),
+    Otlp(),
+    VllmLog(),
+)
 
 
 def reader_of(head: bytes) -> ServingReader | None:

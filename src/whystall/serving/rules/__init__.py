@@ -6,7 +6,7 @@ from whystall.serving.rules.cache import block_too_large, evicted, prefix_defeat
 from whystall.serving.rules.client import concurrency_gate, late_sends, slow_reader
 from whystall.serving.rules.dp import imbalance
 from whystall.serving.rules.execution import eager
-from whystall.serving.rules.host import api_server_bound, gc, logits_processor, scheduler_gap, tokenizer
+from whystall.serving.rules.host import api_server_bound, gc, logits_processor, sampling, scheduler_gap, tokenizer
 from whystall.serving.rules.kv import pressure
 from whystall.serving.rules.load import saturated
 from whystall.serving.rules.sched import budget_small, max_num_seqs, prefill_interference
@@ -29,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     imbalance.RULE,
     eager.RULE,
     logits_processor.RULE,
+    sampling.RULE,
     gc.RULE,
     api_server_bound.RULE,
     tokenizer.RULE,
