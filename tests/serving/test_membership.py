@@ -91,6 +91,16 @@ def test_a_prefix_that_was_computed_needs_no_tokens(tmp_path: Path) -> None:
     assert computed[1] < calls[1].prompt - 300
 
 
+def test_a_thousand_requests_in_one_step_are_placed(tmp_path: Path) -> None:
+    calls = [Call(0, 20 + n % 7, 2) for n in range(1500)] + [Call(9000 * MS, 50, 2)]
+    engine = Engine(max_num_seqs=4000, budget=100_000, blocks=20_000).serve(calls)
+
+    found = analyze_run(read_run([engine.write(tmp_path)]))
+
+    assert found.membership is not None
+    assert (found.membership.mismatched, found.membership.known) == (0, 1501)
+
+
 def test_a_log_of_other_requests_places_none(tmp_path: Path) -> None:
     calls = [Call(n * 20 * MS, 100 + n, 10) for n in range(20)]
     folder = Engine().serve(calls).write(tmp_path)

@@ -29,7 +29,7 @@ def read_run(paths: Sequence[Path], limits: Limits | None = None) -> ServedRun:
     if not parts:
         raise InputError(
             "no file of a served run is here: a vLLM server log, /metrics before and after, a result of vllm bench "
-            "serve, sglang.bench_serving or guidellm, arrivals (timed_trace), or OTLP spans"
+            "serve, sglang.bench_serving, guidellm or aiperf, arrivals (timed_trace), OTLP spans, or a worker's trace"
             + "".join(f"; {note}" for note in notes[:3])
         )
     return _united(parts, notes)

@@ -20,6 +20,7 @@ __all__ = ["Asked", "Chunk", "Membership", "Placed", "reconstruct"]
 
 _WINDOW: Final = 32  # requests next in line among which a step's new ones are looked for
 _MOST_TRIES: Final = 20_000
+_DEEPEST: Final = 300  # requests of one step whose order is searched: each is a call on the stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +329,10 @@ def _picked(
 
     With ``goes_on`` the last one may take what is left, if its rest may follow.
     """
+    if count <= len(options) and sum(sizes[0] for sizes in options[:count]) == tokens:
+        return [(place, sizes[0], sizes[0]) for place, sizes in enumerate(options[:count])]
+    if not 0 < count <= _DEEPEST:
+        return None
     tries = 0
 
     def rest(start: int, count: int, tokens: int) -> list[tuple[int, int, int]] | None:

@@ -37,7 +37,7 @@ class _Lists(msgspec.Struct):
 class Bench:
     """Reads the result of a benchmark client of vLLM or SGLang."""
 
-    kind = "vllm bench serve"
+    kind = "benchmark result"
 
     def recognizes(self, head: bytes) -> bool:
         """Whether the scalars that both write are in the head."""

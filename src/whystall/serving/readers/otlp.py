@@ -52,7 +52,7 @@ class Otlp:
                 if request is not None and len(found) < _MOST:
                     found.append(request)
         if bad:
-            source.notes.append(f"{bad:,} lines of the spans are no JSON and are left out")
+            source.notes.append(f"lines left out, since they are no JSON: {bad:,}")
         return Part(self.kind, spans=tuple(found))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from whystall.serving.readers.aiperf import Aiperf
 from whystall.serving.readers.bench import Bench
 from whystall.serving.readers.guidellm import Guidellm
 from whystall.serving.readers.otlp import Otlp
@@ -14,6 +15,7 @@ from whystall.serving.readers.worker_trace import WorkerTrace
 READERS: tuple[ServingReader, ...] = (
     Prometheus(),
     Guidellm(),
+    Aiperf(),
     Bench(),
     TimedTrace(),
     WorkerTrace(),

@@ -52,5 +52,5 @@ class TimedTrace:
                 source.notes.append(f"only the first {_MOST:,} arrivals are read")
                 break
         if bad:
-            source.notes.append(f"{bad:,} lines of the arrivals are no arrival and are left out")
+            source.notes.append(f"lines left out, since they are no arrival: {bad:,}")
         return Part(self.kind, arrivals=tuple(rows))
