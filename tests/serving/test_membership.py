@@ -101,6 +101,43 @@ def test_a_thousand_requests_in_one_step_are_placed(tmp_path: Path) -> None:
     assert (found.membership.mismatched, found.membership.known) == (0, 1501)
 
 
+def test_requests_of_others_before_the_load_are_counted_as_such(tmp_path: Path) -> None:
+    calls = [Call(n * 200 * MS, 7, 5) for n in range(3)]
+    calls += [Call(1000 * MS + n * 40 * MS, 100 + n, 30, ids=list(range(50 * n, 50 * n + 10))) for n in range(40)]
+    engine = Engine(caching=True, block=64).serve(calls)
+    del engine.calls[:3]
+
+    found = analyze_run(read_run([engine.write(tmp_path)]))
+
+    assert found.membership is not None
+    assert (found.membership.foreign, found.membership.known) == (3, 40)
+    assert [placed.first_step for placed in found.placed if placed] == [call.first_step for call in calls[3:]]
+
+
+def test_a_chat_template_is_seen_in_the_log(tmp_path: Path) -> None:
+    engine = Engine().serve([Call(n * 30 * MS, 100 + n * 3, 12) for n in range(40)])
+    lengths = [call.prompt - 13 for call in engine.calls]
+
+    found = analyze_run(read_run([engine.write(tmp_path, input_lens=lengths)]))
+
+    assert found.membership is not None
+    assert (found.membership.mismatched, found.membership.known) == (0, 40)
+    assert any("13 tokens more" in note for note in found.notes)
+
+
+def test_a_log_that_was_cut_places_the_requests_that_it_has(tmp_path: Path) -> None:
+    engine = Engine().serve([Call(n * 30 * MS, 100 + n * 3, 12) for n in range(40)])
+    folder = engine.write(tmp_path)
+    (folder / "a").write_text("".join(engine.log().splitlines(keepends=True)[: len(engine.steps) // 2]))
+
+    found = analyze_run(read_run([folder]))
+
+    known = [placed is not None for placed in found.placed]
+    assert 10 < sum(known) < 30
+    assert all(known[: sum(known) - 4])
+    assert all(sum(one.parts.values()) == one.total_ns for one in found.ledgers)
+
+
 def test_a_log_of_other_requests_places_none(tmp_path: Path) -> None:
     calls = [Call(n * 20 * MS, 100 + n, 10) for n in range(20)]
     folder = Engine().serve(calls).write(tmp_path)

@@ -17,6 +17,7 @@ from whystall.serving.request_ledger import RequestLedger
 
 _LONGEST_NOTE = 300
 _MOST_NOTES = 16
+_NOTABLY_SLOW = 1.1  # below it single slow steps are no part of the picture
 _METRICS = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "whole request"}
 
 
@@ -112,6 +113,8 @@ def _engine(found: Outcome) -> Iterator[str]:
             f"and {duration(round(model.sequence_ns))} for each sequence (median deviation {share(model.error)} of "
             f"{plural(model.steps, 'step')})."
         )
+    if found.slowness is not None and found.slowness >= _NOTABLY_SLOW:
+        yield f"Single slow steps make all of them {quantity(found.slowness)} times as long as usual ones would be."
     parts = found.step_parts
     if parts is not None:
         yield (

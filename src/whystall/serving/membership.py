@@ -19,6 +19,7 @@ from whystall.serving.records import Iterations
 __all__ = ["Asked", "Chunk", "Membership", "Placed", "reconstruct"]
 
 _WINDOW: Final = 32  # requests next in line among which a step's new ones are looked for
+_NEXT: Final = 3  # requests next in line that may have found blocks of which nothing is known
 _MOST_TRIES: Final = 20_000
 _DEEPEST: Final = 300  # requests of one step whose order is searched: each is a call on the stack
 
@@ -312,7 +313,7 @@ class _Scheduler:
         options = [[size] for size in missing]
         picked = _picked(options, count, tokens, goes_on)
         if picked is None and self._cache.block_tokens and count == 1:
-            sizes = [list(_with_hits(one.input_tokens, self._cache.block_tokens)) for one in window]
+            sizes = [list(_with_hits(one.input_tokens, self._cache.block_tokens)) for one in window[:_NEXT]]
             picked = _picked(sizes, count, tokens, None)
         return picked
 

@@ -39,8 +39,9 @@ class Placement:
 class Outcome:
     """A diagnosed run. ``p50`` and ``p99`` are the requests at these ranks of the total time.
 
-    ``means_ns`` are the parts' means over all requests, ``residuals`` the parts that the sources do not split with the
-    flags that would, ``ledgers`` those of the first requests.
+    ``slowness`` is the time of all steps over their usual time by the model. ``means_ns`` are the parts' means over all
+    requests, ``residuals`` the parts that the sources do not split with the flags that would, ``ledgers`` those of the
+    first requests.
     """
 
     headline: str
@@ -57,6 +58,7 @@ class Outcome:
     steps: StepLedger | None
     model: StepModel | None
     step_parts: StepParts | None
+    slowness: float | None
     placement: Placement | None
     check: SelfCheck | None
     notes: tuple[str, ...]
@@ -84,6 +86,7 @@ def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
         analysis.steps,
         analysis.model,
         run.step_parts,
+        _slowness(analysis),
         _placement(analysis),
         found.check,
         (*run.notes, *analysis.notes, *_failures(analysis)),
@@ -102,6 +105,14 @@ def _placement(analysis: Analysis) -> Placement | None:
         return None
     known = sum(one is not None for one in analysis.placed)
     return Placement(known, len(analysis.placed), found.steps, found.mismatched, found.by_sum, found.foreign)
+
+
+def _slowness(analysis: Analysis) -> float | None:
+    """Time of all steps over their usual time: above 1 by what single slow steps add, such as other programs cause."""
+    usual, steps = analysis.usual_ns, analysis.run.iterations
+    if usual is None or steps is None or not usual.sum():
+        return None
+    return float(steps.elapsed_ns.sum() / usual.sum())
 
 
 def _failures(analysis: Analysis) -> tuple[str, ...]:

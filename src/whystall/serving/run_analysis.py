@@ -62,7 +62,7 @@ def analyze_run(run: ServedRun) -> Analysis:
     cache = PrefixCache(settings.block_tokens if settings.prefix_caching else None)
     blocks = _blocks(run, cache)
     if steps is not None:
-        membership, placed = _membership(run, steps, settings, cache, blocks, notes)
+        membership, placed = _membership(run, steps, settings, blocks, notes)
         timeline = place_steps(steps.elapsed_ns, requests, placed) if any(placed) else None
         composition = _composition(steps, requests, placed)
         model = fit(steps, *composition)
@@ -147,7 +147,6 @@ def _membership(
     run: ServedRun,
     steps: Iterations,
     settings: Settings,
-    cache: PrefixCache,
     blocks: Sequence[tuple[int, ...]],
     notes: list[str],
 ) -> tuple[Membership | None, tuple[Placed | None, ...]]:
@@ -156,23 +155,37 @@ def _membership(
     if not requests:
         return None, ()
     order = sorted(range(len(requests)), key=lambda index: _came(requests[index], index))
-    found = reconstruct(
-        steps,
-        [Asked(requests[i].input_tokens, requests[i].output_tokens, blocks[i] if blocks else ()) for i in order],
-        budget=settings.max_num_batched_tokens,
-        may_preempt=_may_preempt(run, steps),
-        cache=cache,
-    )
+
+    def played(more_tokens: int) -> Membership:
+        asked = [
+            Asked(requests[i].input_tokens + more_tokens, requests[i].output_tokens, blocks[i] if blocks else ())
+            for i in order
+        ]
+        cache = PrefixCache(settings.block_tokens if settings.prefix_caching else None)
+        budget, may_preempt = settings.max_num_batched_tokens, _may_preempt(run, steps)
+        return reconstruct(steps, asked, budget=budget, may_preempt=may_preempt, cache=cache)
+
+    found = played(0)
+    template = _template_tokens(steps, requests)
+    if found.mismatched > _MOST_MISMATCHED * found.steps and template:
+        found = played(template)
+        notes.append(f"the server's prompts have {template:,} tokens more than the client counts: a chat template's")
     if found.mismatched > _MOST_MISMATCHED * found.steps:
         notes.append(
             f"{found.mismatched:,} of {found.steps:,} step lines do not follow from the client's requests: other "
-            "clients, other lengths of prompts, or another scheduler. Requests are not placed in steps"
+            "clients, other lengths of prompts, speculation, or another scheduler. Requests are not placed in steps"
         )
         return found, (None,) * len(requests)
     placed: list[Placed | None] = [None] * len(requests)
     for index, one in zip(order, found.placed, strict=True):
         placed[index] = one
     return found, tuple(placed)
+
+
+def _template_tokens(steps: Iterations, requests: Sequence[ClientRequest]) -> int:
+    """Tokens that each prompt has more at the server than at the client; 0 where it is no whole number."""
+    more = int(steps.context_tokens.sum()) - sum(one.input_tokens for one in requests)
+    return more // len(requests) if more > 0 and more % len(requests) == 0 else 0
 
 
 def _came(request: ClientRequest, index: int) -> tuple[int, int, int]:

@@ -25,7 +25,8 @@ def find(case: Case) -> Finding | None:
     faster = 1.0 + accepted / drafts
     if drafts < CAUSE.threshold("least_requests") or faster >= slower:
         return None
-    cost = case.mean(Part.DECODE) * (1.0 - faster / slower)
+    spent = case.mean(Part.DECODE, Part.GENERATION, Part.AFTER_FIRST_TOKEN)
+    cost = spent * (1.0 - faster / slower)
     return case.finding(
         CAUSE,
         f"The configuration is at fault: {accepted / max(drafted, 1):.0%} of drafted tokens are accepted, so that a "
