@@ -9,7 +9,7 @@ So the counts decide who was admitted, and the number of tokens is the check.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -310,44 +310,44 @@ class _Scheduler:
         """The places in the queue of the new requests, with their tokens of this step and those that they miss."""
         window = [self._asked[self._waiting[place]] for place in range(min(len(self._waiting), count + _WINDOW))]
         missing = [one.input_tokens - self._cache.hit_tokens(one.blocks, one.input_tokens) for one in window]
-        options = [[size] for size in missing]
-        picked = _picked(options, count, tokens, goes_on)
-        if picked is None and self._cache.block_tokens and count == 1:
-            sizes = [list(_with_hits(one.input_tokens, self._cache.block_tokens)) for one in window[:_NEXT]]
-            picked = _picked(sizes, count, tokens, None)
-        return picked
-
-
-def _with_hits(prompt: int, block: int) -> Iterator[int]:
-    """Tokens of a prompt to compute, by the number of its blocks that are in the cache."""
-    return iter(range(prompt, 0, -block))
+        picked = _picked(missing, count, tokens, goes_on)
+        if picked is not None or not self._cache.block_tokens or count > 1:
+            return picked
+        return next(
+            (
+                [(place, tokens, tokens)]
+                for place, one in enumerate(window[:_NEXT])
+                if 0 < tokens < one.input_tokens and (one.input_tokens - tokens) % self._cache.block_tokens == 0
+            ),
+            None,
+        )
 
 
 def _picked(
-    options: Sequence[Sequence[int]], count: int, tokens: int, goes_on: Callable[[int], bool] | None
+    sizes: Sequence[int], count: int, tokens: int, goes_on: Callable[[int], bool] | None
 ) -> list[tuple[int, int, int]] | None:
     """The first ``count`` entries, in order, whose tokens add up.
 
     With ``goes_on`` the last one may take what is left, if its rest may follow.
     """
-    if count <= len(options) and sum(sizes[0] for sizes in options[:count]) == tokens:
-        return [(place, sizes[0], sizes[0]) for place, sizes in enumerate(options[:count])]
+    if count <= len(sizes) and sum(sizes[:count]) == tokens:
+        return [(place, size, size) for place, size in enumerate(sizes[:count])]
     if not 0 < count <= _DEEPEST:
         return None
     tries = 0
 
     def rest(start: int, count: int, tokens: int) -> list[tuple[int, int, int]] | None:
         nonlocal tries
-        for place in range(start, len(options) - count + 1):
-            for size in options[place]:
-                tries += 1
-                if tries > _MOST_TRIES:
-                    return None
-                if count == 1:
-                    if size == tokens or (goes_on is not None and size > tokens > 0 and goes_on(size - tokens)):
-                        return [(place, tokens, size)]
-                elif size < tokens and (found := rest(place + 1, count - 1, tokens - size)) is not None:
-                    return [(place, size, size), *found]
+        for place in range(start, len(sizes) - count + 1):
+            size = sizes[place]
+            tries += 1
+            if tries > _MOST_TRIES:
+                return None
+            if count == 1:
+                if size == tokens or (goes_on is not None and size > tokens > 0 and goes_on(size - tokens)):
+                    return [(place, tokens, size)]
+            elif size < tokens and (found := rest(place + 1, count - 1, tokens - size)) is not None:
+                return [(place, size, size), *found]
         return None
 
-    return rest(0, count, tokens) if count <= len(options) else None
+    return rest(0, count, tokens) if count <= len(sizes) else None

@@ -29,7 +29,8 @@ never slow.
 _TRUSTED: Final = 0.25
 """Largest relative error of the replay's own run at the median E2E. Published simulators of servers are off by 5 to
 12 % on other configurations (LLM-Emu, BLIS); a shared machine doubles that."""
-_MOST_TOKENS: Final = 2_000_000  # generated tokens that are replayed: some seconds a draw
+_MOST_TOKENS: Final = 2_000_000  # generated tokens and chunks that are replayed: some seconds a draw
+_MANY_TOKENS: Final = 250_000  # from here on fewer draws, of half a second and more each
 METRICS: Final = ("ttft", "tpot", "e2e")
 
 
@@ -153,13 +154,16 @@ class Replayer:
         return SelfCheck(metrics, self._base[0].preemptions)
 
     def _draws(self, server: Server, loads: Sequence[Load], model: StepModel | None) -> list[Played]:
-        if model is None or not loads or sum(one.output_tokens for one in loads) > _MOST_TOKENS:
+        work = sum(one.output_tokens for one in loads)
+        if server.max_num_batched_tokens:
+            work += sum(one.input_tokens for one in loads) // server.max_num_batched_tokens
+        if model is None or not loads or work > _MOST_TOKENS:
             return []
         length = self._pace.length_ns
-        tries = [(self._pace, round(share * length)) for share in _SHIFTS]
+        shifts = _SHIFTS if work < _MANY_TOKENS else _SHIFTS[::4]
         played = [
             play(loads, server, model, gap_ns=self._gap_ns, pace=pace, shift_ns=shift)
-            for pace, shift in [*tries, (Pace(), 0)]
+            for pace, shift in [*((self._pace, round(share * length)) for share in shifts), (Pace(), 0)]
         ]
         return [one for one in played if one is not None]
 
