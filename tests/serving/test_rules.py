@@ -231,6 +231,31 @@ def test_what_nearly_has_it_is_not_accused_of_it(cause: str, tmp_path: Path) -> 
     assert cause not in [one.cause.id for one in diagnosis(tmp_path / "run").findings]
 
 
+def test_a_full_cache_shows_in_metrics_without_the_log_of_steps(tmp_path: Path) -> None:
+    cache_full(tmp_path / "run", has=True)
+    (tmp_path / "run" / "a").unlink()
+
+    found = diagnosis(tmp_path / "run")
+
+    assert [one.cause.id for one in found.findings] == ["kv.pressure"]
+    assert "preempted" in found.headline
+
+
+def test_a_late_reader_shows_in_metrics_without_the_log_of_steps(tmp_path: Path) -> None:
+    engine = Engine().serve(steady())
+    engine.write(tmp_path / "run")
+    before, after = engine.metrics(done=False), engine.metrics()
+    for one in engine.calls:  # the server is done when the client begins to read
+        end = one.token_at[-1]
+        one.token_at = [end + number * MS // 100 for number in range(len(one.token_at))]
+    (tmp_path / "run" / "b").write_text(engine.bench())
+    (tmp_path / "run" / "d").write_text(before)
+    (tmp_path / "run" / "e").write_text(after)
+    (tmp_path / "run" / "a").unlink()
+
+    assert [one.cause.id for one in diagnosis(tmp_path / "run").findings] == ["client.slow-reader"]
+
+
 def test_a_trace_proves_what_a_logits_processor_takes(tmp_path: Path) -> None:
     processor(tmp_path / "run", has=True)
     (tmp_path / "run" / "t").write_text(worker_trace(6000))
