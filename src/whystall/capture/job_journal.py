@@ -14,6 +14,7 @@ import msgspec
 
 from whystall.capture import clock
 from whystall.capture.descriptors import OwnFile, deadly_size
+from whystall.capture.faults import suppress
 from whystall.run_folder.layout import journal_name
 
 _EVERY_NS: Final = 200_000_000
@@ -40,9 +41,11 @@ class JobJournal:
         data = msgspec.json.encode(line) + b"\n"
         if self._size + len(data) > min(_MOST_BYTES, deadly_size()):
             return
-        if self._file is None:
-            self._file = OwnFile(str(self._path), _APPENDING)
-        self._size += os.write(self._file.number, data)
+        with suppress(FileNotFoundError):  # the run folder was removed: there is nowhere to write to
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = OwnFile(str(self._path), _APPENDING)
+            self._size += os.write(self._file.number, data)
 
     def close(self) -> None:
         """Closes the file."""

@@ -58,6 +58,11 @@ VERBS: tuple[Verb, ...] = (
     Verb("hang", "Hang", "which rank keeps a job waiting, from dumps of PyTorch's flight recorder"),
     Verb("ranks", "Ranks", "what slow ranks, stages and links cost, from logs or collectives"),
     Verb("roles", "Roles", "who waits for whom in a job of several roles: trainers, rollout servers, rewards"),
+    Verb(
+        "serve",
+        "Serve",
+        "why a language-model server is slow: each request and engine step, from logs, metrics and client files",
+    ),
     Verb("mcp", "Mcp", "serve reports, findings and events to an agent over stdio (Model Context Protocol)"),
     Verb(
         "memory", "Memory", "who holds device memory at the peak, from a snapshot of torch's allocator or from traces"

@@ -1,0 +1,62 @@
+"""``whystall serve report``: why a language-model server was slow, from the files of a served run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whystall.cli import inputs, output
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from whystall.cli.console import Console
+    from whystall.serving.outcome import Outcome
+
+SCHEMA = "whystall.serving/1"
+
+
+class Serve:
+    """The verb ``serve``."""
+
+    name = "serve"
+    help = "why a language-model server is slow: each request and engine step, from logs, metrics and client files"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declares the verb's arguments."""
+        parser.add_argument("action", choices=("report",), help="report: explain a run from its files")
+        parser.add_argument(
+            "paths",
+            nargs="+",
+            metavar="PATH",
+            help="a folder with the files of a served run, or the files: they are found by content, plain or gzip",
+        )
+        parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
+        parser.add_argument("--no-limits", action="store_true", help="read a packed file at any unpacked size")
+        output.add_output(parser)
+
+    def run(self, options: Namespace, console: Console) -> int:
+        """Prints the verdict, the ledgers and the findings; 0."""
+        output.targets(options)
+        from whystall.report.serving_text import serving_document
+        from whystall.serving.outcome import explain_run
+
+        found = explain_run([Path(name) for name in options.paths], inputs.limits(options))
+        output.print_and_write(options, console, lambda _: serving_document(found), lambda: _json(found))
+        console.next(_next(found))
+        return 0
+
+
+def _next(found: Outcome) -> str:
+    """The flags that would show more, or the way to prove the remedy."""
+    missing = sorted(set(found.residuals.values()), key=len)
+    if missing and found.blame == "unknown":
+        return f"start the server with {missing[-1]}, repeat the load, and read the log here"
+    return "repeat the same arrivals with the change, and compare both reports"
+
+
+def _json(found: Outcome) -> str:
+    import msgspec
+
+    body = {"schema": SCHEMA} | msgspec.to_builtins(found)
+    return msgspec.json.format(msgspec.json.encode(body), indent=1).decode()

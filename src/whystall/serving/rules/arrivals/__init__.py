@@ -1,0 +1,1 @@
+"""Causes in the times at which requests come."""

@@ -1,0 +1,1 @@
+"""Causes in the balance of several engines."""

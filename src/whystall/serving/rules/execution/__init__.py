@@ -1,0 +1,1 @@
+"""Causes in the way the device is driven."""

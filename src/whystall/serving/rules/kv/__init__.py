@@ -1,0 +1,1 @@
+"""Causes in the key-value cache's size."""

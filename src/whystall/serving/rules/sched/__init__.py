@@ -1,0 +1,1 @@
+"""Causes in the settings of the scheduler."""

@@ -1,0 +1,60 @@
+"""The limit of running requests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from whystall.diagnosis.units import duration
+from whystall.serving.case import Case
+from whystall.serving.cause import Evidence, Finding, Rule, cause_beside
+from whystall.serving.parts import Part
+from whystall.serving.predictions import Prediction, Replayer
+
+CAUSE: Final = cause_beside(__name__)
+
+
+def find(case: Case) -> Finding | None:
+    """A queue for places, with room in the cache."""
+    steps, limit = case.run.iterations, case.settings.max_num_seqs
+    queued = case.mean(Part.QUEUE)
+    if steps is None or limit is None or case.share(queued) < CAUSE.threshold("least_share"):
+        return None
+    reasons = case.queue
+    known = steps.kv_permille[steps.kv_permille >= 0]
+    used = float(known.mean()) / 1000 if len(known) else 0.0
+    by_seats = reasons.share(reasons.seats_ns)
+    if by_seats < CAUSE.threshold("least_of_queue") or used > CAUSE.threshold("most_cache"):
+        return None
+    wanted = wanted_seats(case)
+    return case.finding(
+        CAUSE,
+        f"The configuration is at fault: requests wait {duration(queued)} in the queue because --max-num-seqs is "
+        f"{limit:,}, while {used:.1%} of the cache is in use.",
+        queued,
+        Evidence("queue, mean", queued, "ns"),
+        Evidence("of the queue time with all places taken", by_seats, "share"),
+        Evidence("cache in use, mean", used, "share"),
+        remedy=f"Raise --max-num-seqs (it is {limit:,}), here to {wanted:,}.",
+        prediction=case.predict(lambda replayer: _more(replayer, wanted)),
+    )
+
+
+def wanted_seats(case: Case) -> int:
+    """The largest number of requests under way at once when none had to queue, as a power of two."""
+    moments = []
+    for ledger, request in zip(case.ledgers, case.run.client.requests if case.run.client else (), strict=True):
+        if request.sent_ns is not None:
+            served = ledger.server_ns - ledger.of(Part.QUEUE)
+            moments += [(request.sent_ns, 1), (request.sent_ns + served, -1)]
+    most = now = 0
+    for _, change in sorted(moments):
+        now += change
+        most = max(most, now)
+    return max(1 << (2 * most - 1).bit_length(), 8)
+
+
+def _more(replayer: Replayer, seats: int) -> Prediction | None:
+    return replayer.predict(f"--max-num-seqs {seats}", server=replayer.server.changed(max_num_seqs=seats))
+
+
+RULE: Final = Rule(CAUSE, find)

@@ -1,0 +1,251 @@
+"""From the records of a served run to its ledgers: the facts that rules, replay and reports share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from whystall.serving.membership import Asked, Membership, Placed, reconstruct
+from whystall.serving.prefix_cache import PrefixCache
+from whystall.serving.records import Arrival, ClientRequest, Iterations, ServedRun, ServerRequest, Settings
+from whystall.serving.request_ledger import Engine, RequestLedger, ledger_of
+from whystall.serving.step_ledger import StepLedger, ledger_of_steps
+from whystall.serving.step_model import Floats, StepModel, context_tokens, fit, prompt_pairs, usual_ns
+from whystall.serving.timeline import Timeline, place_steps
+
+__all__ = ["Analysis", "analyze_run"]
+
+_MOST_MISMATCHED: Final = 0.02
+"""Share of step lines that may stay unexplained before requests are not placed at all: then every ledger would be
+built on steps that are not its own. All 20,741 steps of thirteen runs of vLLM 0.32 are explained."""
+_CPU_SEQS: Final = 128
+_CPU_TOKENS: Final = 2048
+"""Defaults of ``vllm serve`` on the CPU platform, 0.32 (`engine/arg_utils.py`). On GPUs they depend on the memory."""
+_OFTEN: Final = 3  # largest steps of equal size, which chance does not make
+_FULL_CACHE: Final = 900  # permille of blocks; below it nothing is preempted
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """A served run with its ledgers. ``placed``, ``spans`` and ``blocks`` stand beside the client's requests.
+
+    ``usual_ns`` are the model's durations of all steps.
+    """
+
+    run: ServedRun
+    settings: Settings
+    ledgers: tuple[RequestLedger, ...]
+    membership: Membership | None = None
+    placed: tuple[Placed | None, ...] = ()
+    timeline: Timeline | None = None
+    model: StepModel | None = None
+    steps: StepLedger | None = None
+    spans: tuple[ServerRequest | None, ...] = ()
+    blocks: tuple[tuple[int, ...], ...] = ()
+    usual_ns: Floats | None = None
+    engine: Engine | None = None
+    notes: tuple[str, ...] = ()
+
+
+def analyze_run(run: ServedRun) -> Analysis:
+    """The ledgers of all requests and steps, as far as the sources go."""
+    notes: list[str] = []
+    settings = _with_observed(_with_defaults(run.settings), run, notes)
+    requests = run.client.requests if run.client is not None else ()
+    spans = _joined(requests, run.spans)
+    steps = _usable(run, notes)
+    membership, timeline, model, usual = None, None, None, None
+    placed: tuple[Placed | None, ...] = (None,) * len(requests)
+    cache = PrefixCache(settings.block_tokens if settings.prefix_caching else None)
+    blocks = _blocks(run, cache)
+    if steps is not None:
+        membership, placed = _membership(run, steps, settings, blocks, notes)
+        timeline = place_steps(steps.elapsed_ns, requests, placed) if any(placed) else None
+        composition = _composition(steps, requests, placed)
+        model = fit(steps, *composition)
+        usual = None if model is None else usual_ns(model, steps, *composition)
+    engine = Engine(steps, timeline, model, settings, placed) if steps is not None and timeline is not None else None
+    ledgers = tuple(
+        ledger_of(index, request, placed=one, span=span, engine=engine)
+        for index, (request, one, span) in enumerate(zip(requests, placed, spans, strict=True))
+    )
+    return Analysis(
+        run,
+        settings,
+        ledgers,
+        membership,
+        placed,
+        timeline,
+        model,
+        None if steps is None else ledger_of_steps(steps, timeline, placed),
+        spans,
+        blocks,
+        usual,
+        engine,
+        tuple(notes),
+    )
+
+
+def _composition(
+    steps: Iterations, requests: Sequence[ClientRequest], placed: tuple[Placed | None, ...]
+) -> tuple[Floats | None, Floats | None]:
+    """Context tokens and prompt pairs of each step; ``None`` where requests are not placed."""
+    if not any(placed):
+        return None, None
+    context = context_tokens(len(steps), [one.input_tokens for one in requests], placed)
+    return context, prompt_pairs(len(steps), placed)
+
+
+def _with_defaults(settings: Settings) -> Settings:
+    """The settings, with the defaults of the platform where the log names it."""
+    if settings.device != "cpu":
+        return settings
+    return replace(
+        settings,
+        max_num_seqs=settings.max_num_seqs or _CPU_SEQS,
+        max_num_batched_tokens=settings.max_num_batched_tokens or _CPU_TOKENS,
+    )
+
+
+def _with_observed(settings: Settings, run: ServedRun, notes: list[str]) -> Settings:
+    """The settings, with limits that the log shows: the requests of a step while others wait, and a full budget."""
+    steps = run.iterations
+    if steps is None:
+        return settings
+    running, tokens = steps.context_requests + steps.generation_requests, steps.context_tokens + steps.generation_tokens
+    found: dict[str, int] = {}
+    most = int(running.max())
+    if settings.max_num_seqs is None and (most, True) in {(now, waiting > 0) for now, waiting in run.waiting}:
+        found["max_num_seqs"] = most
+    if settings.max_num_batched_tokens is None and int((tokens == tokens.max()).sum()) >= _OFTEN:
+        found["max_num_batched_tokens"] = int(tokens.max())
+    for name, value in found.items():
+        notes.append(f"--{name.replace('_', '-')} is not in the log's settings: {value:,} is what its steps kept to")
+    return replace(
+        settings,
+        max_num_seqs=found.get("max_num_seqs", settings.max_num_seqs),
+        max_num_batched_tokens=found.get("max_num_batched_tokens", settings.max_num_batched_tokens),
+    )
+
+
+def _usable(run: ServedRun, notes: list[str]) -> Iterations | None:
+    if run.iterations is None:
+        return None
+    if run.engines > 1:
+        notes.append(
+            f"the log is of {run.engines} engines, and a client does not know which one served a request: "
+            "requests are not placed in steps"
+        )
+        return None
+    return run.iterations
+
+
+def _membership(
+    run: ServedRun,
+    steps: Iterations,
+    settings: Settings,
+    blocks: Sequence[tuple[int, ...]],
+    notes: list[str],
+) -> tuple[Membership | None, tuple[Placed | None, ...]]:
+    """The membership, and the steps of each of the client's requests, in the client's order."""
+    requests = run.client.requests if run.client is not None else ()
+    if not requests:
+        return None, ()
+    order = sorted(range(len(requests)), key=lambda index: _came(requests[index], index))
+
+    def played(more_tokens: int) -> Membership:
+        asked = [
+            Asked(requests[i].input_tokens + more_tokens, requests[i].output_tokens, blocks[i] if blocks else ())
+            for i in order
+        ]
+        cache = PrefixCache(settings.block_tokens if settings.prefix_caching else None)
+        budget, may_preempt = settings.max_num_batched_tokens, _may_preempt(run, steps)
+        return reconstruct(steps, asked, budget=budget, may_preempt=may_preempt, cache=cache)
+
+    found = played(0)
+    template = _template_tokens(steps, requests)
+    if found.mismatched > _MOST_MISMATCHED * found.steps and template:
+        found = played(template)
+        notes.append(f"the server's prompts have {template:,} tokens more than the client counts: a chat template's")
+    if found.mismatched > _MOST_MISMATCHED * found.steps:
+        notes.append(
+            f"{found.mismatched:,} of {found.steps:,} step lines do not follow from the client's requests: other "
+            "clients, other lengths of prompts, speculation, or another scheduler. Requests are not placed in steps"
+        )
+        return found, (None,) * len(requests)
+    placed: list[Placed | None] = [None] * len(requests)
+    for index, one in zip(order, found.placed, strict=True):
+        placed[index] = one
+    return found, tuple(placed)
+
+
+def _template_tokens(steps: Iterations, requests: Sequence[ClientRequest]) -> int:
+    """Tokens that each prompt has more at the server than at the client; 0 where it is no whole number."""
+    more = int(steps.context_tokens.sum()) - sum(one.input_tokens for one in requests)
+    return more // len(requests) if more > 0 and more % len(requests) == 0 else 0
+
+
+def _came(request: ClientRequest, index: int) -> tuple[int, int, int]:
+    """The key of the order in which the engine admitted requests: first token, sending, place in the file."""
+    return (request.first_token_ns or 0, request.sent_ns or 0, index)
+
+
+def _blocks(run: ServedRun, cache: PrefixCache) -> tuple[tuple[int, ...], ...]:
+    """The full blocks of each request's prompt, where the arrivals are of the same requests."""
+    if run.client is None or not _same(run.client.requests, run.client.positions, run.arrivals):
+        return ()
+    return tuple(tuple(cache.blocks(run.arrivals[place].block_ids)) for place in run.client.positions)
+
+
+def _same(requests: Sequence[ClientRequest], places: Sequence[int], arrivals: Sequence[Arrival]) -> bool:
+    return (
+        bool(places)
+        and places[-1] < len(arrivals)
+        and all(
+            request.input_tokens == arrivals[place].input_tokens
+            for request, place in zip(requests, places, strict=True)
+        )
+    )
+
+
+def _may_preempt(run: ServedRun, steps: Iterations) -> bool:
+    """Whether requests were preempted: by the counter, or else if the cache was ever nearly full."""
+    counted = run.counted("num_preemptions")
+    return counted > 0 if counted is not None else bool(np.max(steps.kv_permille) >= _FULL_CACHE)
+
+
+def _joined(requests: Sequence[ClientRequest], spans: Sequence[ServerRequest]) -> tuple[ServerRequest | None, ...]:
+    """The span of each request. Ids end in the client's number (`cmpl-<prefix><i>-0`), or are the client's own.
+
+    Spans of other clients may have the same numbers: the prefix that joins most requests is the client's.
+    """
+    if not spans:
+        return (None,) * len(requests)
+    by_prefix: dict[str, dict[str, ServerRequest]] = {}
+    for span in spans:
+        prefix, _, number = _without_choice(span.key).rpartition("-")
+        by_prefix.setdefault(prefix, {})[number] = span
+        by_prefix.setdefault("", {})[_without_choice(span.key)] = span
+    keys = [request.key or "" for request in requests]
+    best = max(
+        by_prefix.values(),
+        key=lambda one: sum(_fits(one.get(key), request) for key, request in zip(keys, requests, strict=True)),
+    )
+    found = (best.get(key) for key in keys)
+    return tuple(span if _fits(span, request) else None for span, request in zip(found, requests, strict=True))
+
+
+def _without_choice(key: str) -> str:
+    """The id without the number of the choice at its end."""
+    body, _, choice = key.rpartition("-")
+    return body if choice == "0" and body else key
+
+
+def _fits(span: ServerRequest | None, request: ClientRequest) -> bool:
+    """Whether a span is that of a request by their sizes: the server may count a template's tokens, too."""
+    if span is None:
+        return False
+    return span.input_tokens >= request.input_tokens and span.output_tokens == request.output_tokens

@@ -1,0 +1,65 @@
+"""When each engine step ran, on the client's clock: the step lines have durations and no times.
+
+A step ends no later than the first of its tokens arrives, and no later than the next step begins. The latest such times
+are taken, so that a delay of the way back counts as output or as gap and never as work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from whystall.serving.membership import Placed
+from whystall.serving.records import ClientRequest, Ints
+
+_NEVER: Final = np.iinfo(np.int64).max // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Begin and end of each step on the client's clock. ``usual_gap_ns`` is the median time between busy steps."""
+
+    start_ns: Ints
+    end_ns: Ints
+    usual_gap_ns: int
+
+
+def place_steps(
+    elapsed_ns: Ints, requests: Sequence[ClientRequest], placed: Sequence[Placed | None]
+) -> Timeline | None:
+    """The times of all steps; ``None`` where the client recorded no time of sending."""
+    seen = np.full(len(elapsed_ns), _NEVER, dtype=np.int64)
+    for request, one in zip(requests, placed, strict=True):
+        if one is not None and request.sent_ns is not None:
+            steps, times = _arrivals(request, one)
+            np.minimum.at(seen, steps, request.sent_ns + times)
+    if not (seen < _NEVER).any():
+        return None
+    end = _latest(seen, elapsed_ns)
+    start = end - elapsed_ns
+    gaps = start[1:] - end[:-1]
+    return Timeline(start, end, int(np.median(gaps)) if len(gaps) else 0)
+
+
+def _arrivals(request: ClientRequest, placed: Placed) -> tuple[Ints, Ints]:
+    """Steps with the times after sending at which the client had their tokens."""
+    steps = np.concatenate([np.arange(first, end) for first, end in placed.emits])
+    if len(steps) == len(request.token_ns):
+        return steps, np.array(request.token_ns, dtype=np.int64)
+    ends = (request.ttft_ns, request.latency_ns)
+    return np.array((steps[0], steps[-1]), dtype=np.int64), np.array(ends, dtype=np.int64)
+
+
+def _latest(seen: Ints, elapsed_ns: Ints) -> Ints:
+    """The latest end of each step; steps after the last known one follow each other without a gap."""
+    last = int(np.flatnonzero(seen < _NEVER)[-1])
+    # end[k] <= end[k+1] - elapsed[k+1]: with the sum of durations taken off, a running minimum from the right.
+    before = np.cumsum(elapsed_ns)
+    shifted = np.minimum(seen, _NEVER)[: last + 1] - before[: last + 1]
+    end = np.empty_like(elapsed_ns)
+    end[: last + 1] = np.minimum.accumulate(shifted[::-1])[::-1] + before[: last + 1]
+    end[last + 1 :] = end[last] + before[last + 1 :] - before[last]
+    return end
