@@ -62,6 +62,7 @@ _OF_WORK: Final[tuple[tuple[str, JobPartName], ...]] = (
     ("tokens", "tokens"),
     ("data", "data"),
     ("workers", "workers"),
+    ("code generation", "compile"),
     ("compile", "compile"),
     ("compilation", "compile"),
     ("evaluation", "evaluation"),

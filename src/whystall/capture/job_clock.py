@@ -93,10 +93,6 @@ class OutsideSteps:
         """The time at each place since the latest step, the one of this number, ended."""
         return self._since if step == self.step else {}
 
-    def looked(self) -> None:
-        """A look that counts for no place: the time until it is dropped."""
-        self._looked_ns = clock.perf_counter_ns()
-
 
 def _lasts(place: Place) -> bool:
     """Whether the time at a place is kept once its step has ended."""

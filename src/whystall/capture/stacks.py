@@ -411,10 +411,7 @@ class StackSampler:
             at, place = clock.time_ns(), self._place(part, frame)
             del frame, frames
             self.in_windows.add(at, place)
-            if step:
-                self.outside.looked()
-            else:  # a window by the clock: the job has not stepped yet
-                self.outside.add(outside, 0)
+            self.outside.add(outside, step)
             return
         place, in_library = self._place(part, frame), self._is_library(self._leaf(frame).f_code.co_filename)
         others = list(map(self._beside, list(frames.values())[:_MOST_THREADS]))

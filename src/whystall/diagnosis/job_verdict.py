@@ -31,7 +31,7 @@ def of_whole_job(job: WholeJob | None, verdict: Verdict, diagnosis: Diagnosis) -
     told = msgspec.structs.replace(
         verdict,
         summary=f"{best.title}; without it the job would end {duration(saved)} sooner (of {duration(job.wall_ns)}).",
-        basis=" ".join(filter(None, [verdict.summary, verdict.basis])),
+        basis=f"A step by itself: {verdict.summary} {verdict.basis}".strip(),
         cause=best.id,
         gain=None,
         confidence=best.confidence,

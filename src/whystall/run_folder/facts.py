@@ -158,7 +158,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
         python=_word(rank.get("python")),
         torch=_word(rank.get("torch")),
         steps=_integer(rank.get("steps")),
-        paused_ns=min(_integer(overhead.get("paused_ns")) or 0, _LATEST_NS),
+        paused_ns=_duration(overhead.get("paused_ns")),
         job=_job(rank.get("job")),
         pid=_integer(rank.get("pid")),
         ended=rank.get("ended") is not False,
@@ -308,6 +308,11 @@ def _quota(line: object) -> int | None:
 
 def _least(*counts: int | None) -> int | None:
     return min((count for count in counts if count is not None), default=None)
+
+
+def _duration(value: object) -> int:
+    """Nanoseconds, which may be more than a number of 32 bits holds; 0 where they are invalid."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST_NS else 0
 
 
 def _integer(value: object) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Self
 
@@ -11,7 +12,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
-from whystall.diagnosis.finding import Evidence, JobSaving, Remedy
+from whystall.diagnosis.finding import JobSaving, Remedy
 from whystall.diagnosis.units import duration
 from whystall.diagnosis.where import heaviest
 from whystall.run_folder.job_times import JobPlace
@@ -92,53 +93,56 @@ def long_lines(
     later: Sequence[JobPlace] = (),
     starts: bool = True,
     detail: str = "",
-    facts: Sequence[Evidence] = (),
     remedy: Remedy | None = None,
+    removed: Removed | None = None,
 ) -> Iterator[Standing]:
     """One candidate for the lines outside of steps that are chosen, if together they are long.
 
     ``where`` says where they are in the job, ``later`` are those after the first step, and ``starts`` is whether those
-    before its end count. An entry without ``removed_…`` saves nothing that is known.
+    before its end count. ``removed`` is the saved share, by default that of the entry; an entry without one saves
+    nothing that is known.
     """
     job = case.facts.job
     if job is None:
         return
     before, sooner = before_the_first_step(job, chosen) if starts else ([], 0)
-    found = sorted([*before, *later], key=lambda place: -place.ns)
-    whole = sum(place.ns for place in found)
+    lines: Counter[tuple[str, int, str]] = Counter()
+    for place in (*before, *later):
+        lines[place.file, place.line, place.text or place.function] += place.ns
+    whole = lines.total()
     share = whole / max(job.wall_ns, 1)
     if not Long.of(cause).reached(whole, share):
         return
-    shown = found[:_SHOWN]
+    if removed is None and "removed_expected" in cause.thresholds:
+        removed = Removed.of(cause)
+    awaited = f"on rank {job.rank}, which the others wait for" if job.others and sooner else ""
     yield Standing(
         cause=cause.id,
         attributed_ns=0,
-        detail=": ".join(filter(None, [duration(whole), detail])),
+        detail=": ".join(filter(None, [duration(whole), detail, awaited])),
         evidence=(
             evidence.time(f"in these lines, {where}", whole),
             evidence.share("of the whole job", min(share, 1.0)),
-            *facts,
-            *(evidence.time(f"at {place.file}:{place.line}", place.ns) for place in shown),
+            *(evidence.time(f"at {file}:{line}", ns) for (file, line, _), ns in lines.most_common(_SHOWN)),
         ),
-        code=heaviest({(place.file, place.line, place.text or place.function): float(place.ns) for place in found}),
+        code=heaviest({line: float(ns) for line, ns in lines.items()}),
         ranks=(job.rank,),
         confidence=0.9,
         severity="info",
         remedy=remedy,
-        saves=_saving(cause, job, sooner, sum(place.ns for place in later)),
+        saves=_saving(removed, job, sooner, sum(place.ns for place in later)),
     )
 
 
-def _saving(cause: Cause, job: WholeJob, sooner: int, later: int) -> JobSaving | None:
+def _saving(removed: Removed | None, job: WholeJob, sooner: int, later: int) -> JobSaving | None:
     """The seconds that the remedy saves, within those of the job."""
-    if "removed_expected" not in cause.thresholds:
+    if removed is None:
         return None
-    removed = Removed.of(cause)
-    sooner = min(sooner, job.wall_ns)
-    whole = min(sooner + later, job.wall_ns)
+    whole = sooner + later
+    floor, expected, ceiling = (min(round(whole * share), job.wall_ns) for share in removed)
     return JobSaving(
-        floor_ns=round(whole * removed.floor),
-        expected_ns=round(whole * removed.expected),
-        ceiling_ns=round(whole * removed.ceiling),
-        first_step_ns=min(round(sooner * removed.expected), round(whole * removed.expected)),
+        floor_ns=floor,
+        expected_ns=expected,
+        ceiling_ns=ceiling,
+        first_step_ns=min(round(sooner * removed.expected), expected),
     )

@@ -28,6 +28,7 @@ def found(
     wall_s: int = 20,
     used: Sequence[str] = (),
     others: Sequence[RankStart] = (),
+    loaders: Sequence[dict[str, int | bool | None]] = (),
 ) -> dict[str, Finding]:
     """The causes outside of steps that are named for a job with these lines."""
     job = WholeJob(
@@ -41,7 +42,7 @@ def found(
         used=list(used),
         others=list(others),
     )
-    told = diagnose(case_of(steps(), facts=RunFacts(job=job), runs=[run(rank=0)]), RULES)
+    told = diagnose(case_of(steps(), facts=RunFacts(job=job, loaders=tuple(loaders)), runs=[run(rank=0)]), RULES)
     assert told.failures == []
     outside = {one.id: one for one in told.findings if one.id.startswith(("start.", "end."))}
     for one in outside.values():

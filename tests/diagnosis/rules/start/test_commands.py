@@ -9,7 +9,7 @@ def test_it_adds_up_over_the_whole_job() -> None:
     finding = found(line("commands", 2), within=(line("commands", 1),), after=(line("commands", 1),))["start.commands"]
     assert finding.evidence[0].value == 4 * S
     assert finding.saves is not None
-    assert finding.saves.ceiling_ns == 4 * S
+    assert 4 * S <= finding.saves.ceiling_ns < 5 * S
     assert finding.saves.first_step_ns <= 2 * S
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.diagnosis.rules.start.jobs import HIDDEN, IMPORTS, PREPARES, S, found
+from tests.diagnosis.rules.start.jobs import HIDDEN, IMPORTS, PREPARES, S, found, line
 
 
 def test_imports_of_a_fifth_of_the_job_are_named() -> None:
@@ -10,6 +10,17 @@ def test_imports_of_a_fifth_of_the_job_are_named() -> None:
     assert (finding.id, finding.severity, finding.gain) == ("start.imports", "info", None)
     assert (finding.evidence[0].value, finding.evidence[1].value) == (4 * S, 0.2)
     assert (finding.code[0].file, finding.code[0].line) == ("train.py", IMPORTS.line)
+
+
+def test_the_time_of_a_line_is_summed_over_the_packages_that_it_loads() -> None:
+    loads = [line("imports", 1, "import many", at=8, leaf=f"part{one}:<module>") for one in range(3)]
+    (finding,) = found(*loads, line("imports", 2, "import one", at=4, leaf="one:<module>")).values()
+    assert [(one.line, one.share) for one in finding.code] == [(8, 0.6), (4, 0.4)]
+
+
+def test_a_package_that_another_line_needs_stays() -> None:
+    shared = line("imports", 3, "import many", at=8, leaf="kept.inner:<module>")
+    assert found(shared, used=["kept"]) == {}
 
 
 def test_a_package_at_work_in_steps_is_needed() -> None:

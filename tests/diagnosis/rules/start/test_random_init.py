@@ -14,7 +14,7 @@ def test_random_values_that_weights_overwrite_are_named_with_their_seconds() -> 
     finding = found(INIT, READ)["start.random-init"]
     assert finding.evidence[0].value == 4 * S
     assert finding.saves is not None
-    assert 0.8 * 4 * S <= finding.saves.expected_ns <= 4 * S
+    assert 0.8 * 4 * S <= finding.saves.expected_ns <= 4 * S <= finding.saves.ceiling_ns < 5 * S
     assert finding.saves.first_step_ns == finding.saves.expected_ns
 
 
@@ -26,7 +26,7 @@ def test_what_another_rank_waits_for_all_the_same_saves_less() -> None:
     """Rank 1 comes a second sooner, and draws no random values: the first step ends a second sooner at most."""
     finding = found(INIT, READ, others=[RankStart(rank=1, first_step_ns=8 * S, places=[])])["start.random-init"]
     assert finding.saves is not None
-    assert finding.saves.ceiling_ns == S
+    assert S <= finding.saves.ceiling_ns < 1.2 * S
 
 
 def test_what_all_ranks_do_saves_all_of_it() -> None:
@@ -34,4 +34,4 @@ def test_what_all_ranks_do_saves_all_of_it() -> None:
         "start.random-init"
     ]
     assert finding.saves is not None
-    assert finding.saves.ceiling_ns == 4 * S
+    assert finding.saves.ceiling_ns >= 4 * S

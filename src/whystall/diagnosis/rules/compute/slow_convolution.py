@@ -71,6 +71,12 @@ _BY_A_LIBRARY: Final = Remedy(
     patch="torch.backends.mkldnn.enabled = True",
     risk="Results differ by rounding.",
 )
+_BY_SHAPES: Final = Remedy(
+    text="oneDNN computes other convolutions of this job and did not take these: give it dtypes and shapes that it "
+    "takes (float32 or bfloat16, batches of more than one sample, no dilated transposed convolution).",
+    patch=None,
+    risk="Results differ by rounding.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,7 @@ def by_the_fallback(case: Case) -> Iterator[Replayed]:
         if per_step < _LEAST_FALLBACK * case.step_ns:
             continue
         names = sorted(set(rank.trace.operators["name"].filter(slow).cast(str)))
+        by_onednn = matching(rank.trace.operators["name"], lambda name: "mkldnn_convolution" in name).any()
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
@@ -158,7 +165,7 @@ def by_the_fallback(case: Case) -> Iterator[Replayed]:
             uncertainty=0.3,
             confidence=0.85,
             detail=f"{names[0].removeprefix('aten::')} is the fallback where no library takes a convolution",
-            remedy=_BY_A_LIBRARY,
+            remedy=_BY_SHAPES if by_onednn else _BY_A_LIBRARY,
             rivals=("compute.training-mode",),
         )
 

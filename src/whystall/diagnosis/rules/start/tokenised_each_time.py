@@ -17,8 +17,16 @@ CAUSE: Final = cause_beside(__name__)
 
 def of_watched(case: Case) -> Iterator[Standing]:
     """Lines that tokenise, or change data with a library."""
+    job = case.facts.job
+    if job is None:
+        return
+    tokens, data = (sum(one.ns for one in job.before_steps if part_of(one) == part) for part in ("tokens", "data"))
     yield from long_lines(
-        case, CAUSE, "before the end of the first step", lambda place: part_of(place) in {"tokens", "data"}
+        case,
+        CAUSE,
+        "before the end of the first step",
+        lambda place: part_of(place) in {"tokens", "data"},
+        remedy=CAUSE.remedies["tokens"] if tokens > data else None,
     )
 
 

@@ -30,7 +30,7 @@ def of_watched(case: Case) -> Iterator[Standing]:
         CAUSE,
         "before the end of the first step",
         _is_pickled,
-        detail=f"lines {twice[0]} and {twice[1]} read the same file" if twice else "",
+        detail=f"lines {' and '.join(twice)} read the same file" if twice else "",
         remedy=CAUSE.remedies["twice"] if twice else None,
     )
 
@@ -39,17 +39,15 @@ def _is_pickled(place: JobPlace) -> bool:
     return part_of(place) == "weights" and (_READS.search(place.text) or _PICKLED.match(place.leaf)) is not None
 
 
-def _twice(places: Sequence[JobPlace]) -> tuple[int, int] | None:
-    """Two lines of one file that load what is written alike."""
-    read: dict[tuple[str, str], int] = {}
+def _twice(places: Sequence[JobPlace]) -> list[str]:
+    """Lines of one file that load what is written alike, if there are several."""
+    read: dict[tuple[str, str], list[str]] = {}
     for place in sorted(places, key=lambda one: one.line):
         found = _READS.search(place.text)
-        if found is None or part_of(place) != "weights":
-            continue
-        known = read.setdefault((place.file, found["what"].strip()), place.line)
-        if known != place.line:
-            return known, place.line
-    return None
+        if found is not None and part_of(place) == "weights":
+            lines = read.setdefault((place.file, found["what"].strip()), [])
+            lines += [] if str(place.line) in lines else [str(place.line)]
+    return max(read.values(), key=len, default=[]) if any(len(lines) > 1 for lines in read.values()) else []
 
 
 RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
