@@ -135,8 +135,8 @@ def long_lines(
 
 
 def _saving(removed: Removed | None, job: WholeJob, sooner: int, later: int) -> JobSaving | None:
-    """The seconds that the remedy saves, within those of the job."""
-    if removed is None:
+    """The seconds that the remedy saves, within those of the job; ``None``: none, or not known."""
+    if removed is None or not removed.ceiling:
         return None
     whole = sooner + later
     floor, expected, ceiling = (min(round(whole * share), job.wall_ns) for share in removed)
