@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from whystall.capture import clock
 from whystall.run_folder.alive import began_ticks
 from whystall.run_folder.job_times import MODEL, MOST_PLACES, JobPlace, JobTimes
+from whystall.vocabulary.episodes import episode_of
 from whystall.vocabulary.job_work import IMPORTS
 
 Place = tuple[str, int, str, str, str, str]
@@ -40,6 +41,8 @@ class OutsideSteps:
         self.used: set[str] = set()
         """Packages whose functions were on the stack in the first looks at steps."""
         self._since: dict[Place, int] = {}
+        self._in_steps: dict[Place, int] = {}
+        """All places in steps, which may turn out to be none."""
         self.uses_seen = self.step = 0
         self.began_again = False
         """Whether `begin_again` was called since the journal was written."""
@@ -53,9 +56,9 @@ class OutsideSteps:
             self._step_ended(step)
             self._unwritten = {one: ns for one, ns in self._unwritten.items() if not one[0] or _lasts(one[1])}
         self._unwritten[step, place] = self._unwritten.get((step, place), 0) + passed
-        counts = self._since if step else self.before
-        if place in counts or len(counts) < _MOST_KEPT:
-            counts[place] = counts.get(place, 0) + passed
+        for counts in (self._since, self._in_steps) if step else (self.before,):
+            if place in counts or len(counts) < _MOST_KEPT:
+                counts[place] = counts.get(place, 0) + passed
 
     def uses(self, packages: Callable[[], set[str]]) -> None:
         """A step runs; ``packages`` lists those on the stack, which is asked for in the first steps only."""
@@ -65,10 +68,10 @@ class OutsideSteps:
 
     def begin_again(self) -> None:
         """The steps so far were none: an evaluation before training was taken for them."""
-        for places in (self.within, self._since):
-            for place, ns in places.items():
-                self.before[place] = self.before.get(place, 0) + ns
-        self.within, self._since = {}, {}
+        for (file, at, function, leaf, work, role), ns in list(self._in_steps.items()):
+            place = file, at, function, leaf, work, role or episode_of(function, "function") or ""
+            self.before[place] = self.before.get(place, 0) + ns
+        self.within, self._since, self._in_steps = {}, {}, {}
         self.began_again = True
 
     def _step_ended(self, step: int) -> None:

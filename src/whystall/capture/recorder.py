@@ -152,6 +152,13 @@ class Recorder:
             self._written.unlink(missing_ok=True)
             self._written = None
 
+    def forget(self) -> None:
+        """Closes the window, and removes all traces so far."""
+        self.drop()
+        for name in self.files:
+            (self._folder / name).unlink(missing_ok=True)
+        self.files, self._published = [], 0
+
     def publish(self) -> None:
         """Gives the trace its name in the run's folder, if one was written that has none."""
         written, self._written = self._written, None

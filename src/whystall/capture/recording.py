@@ -27,14 +27,24 @@ class Recording:
     """The schedule and the profiler under it; ``note`` takes a sentence for the run's description."""
 
     def __init__(self, torch: Any, config: CaptureConfig, folder: Path, note: Callable[[str], None]) -> None:
-        self.windows = Windows(config.schedule)
-        self.windows.may_begin = self._may_begin
+        self._schedule = config.schedule
+        self.windows = self._new_windows()
         self._looks_again_s = 0.0
         self._sees_python = config.stacks or config.modules
         self.recorder = Recorder(torch, config, folder)
         self._most_bytes = config.schedule.most_bytes
         self._note = note
         self._folder = folder
+
+    def _new_windows(self) -> Windows:
+        windows = Windows(self._schedule)
+        windows.may_begin = self._may_begin
+        return windows
+
+    def begin_again(self) -> None:
+        """Forgets all windows and their traces: the steps in them were none."""
+        self.recorder.forget()
+        self.windows = self._new_windows()
 
     @property
     def running(self) -> bool:

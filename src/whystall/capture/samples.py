@@ -97,6 +97,12 @@ class SampleWriter:
                 rows.append(self._rows.popleft())
         return rows
 
+    def begin_again(self) -> None:
+        """Drops all lines but the first: the steps in them were none."""
+        with self._writing:
+            self._rows.clear()
+            self._cut(0)
+
     def _cut(self, kept: int) -> None:
         """Replaces the file by one with its first line and the last ones, of at most ``kept`` bytes."""
         path = self.path

@@ -204,8 +204,20 @@ class Session:
         """The optimizer that ends the steps has stepped for the first time."""
         self.faults.guard("module times", self._hooks.watch_outermost_module)(optimizer)
         if self.steps:
+            self.faults.guard("steps", self._begin_again)()
+
+    def _begin_again(self) -> None:
+        """The steps so far were no training: an evaluation before it was taken for them.
+
+        Several ranks keep their numbers of steps, by which they agree on windows.
+        """
+        self._stacks.begin_again()
+        if (ranks_of(self._torch) or 1) > 1:
             self._job.first_step()
-            self._stacks.begin_again()
+            return
+        self._paused(self._recording.begin_again)
+        self._sampler.writer.begin_again()
+        self.steps = 0
 
     def loader_found(self, loader: object) -> None:
         """An iterator of a data loader is requested."""

@@ -331,6 +331,8 @@ class StackSampler:
         """The steps so far were none."""
         self._loop.begin_again()
         self.outside.begin_again()
+        self._counts, self._threads = OfSteps(), OfSteps()
+        self.in_windows = WindowLooks(shown_file, text_of)
 
     @property
     def pause_s(self) -> float:
