@@ -130,11 +130,11 @@ def long_lines(
         confidence=0.9,
         severity="info",
         remedy=remedy,
-        saves=_saving(removed, job, sooner, sum(place.ns for place in later)),
+        saves=saving(removed, job, sooner, sum(place.ns for place in later)),
     )
 
 
-def _saving(removed: Removed | None, job: WholeJob, sooner: int, later: int) -> JobSaving | None:
+def saving(removed: Removed | None, job: WholeJob, sooner: int, later: int) -> JobSaving | None:
     """The seconds that the remedy saves, within those of the job; ``None``: none, or not known."""
     if removed is None or not removed.ceiling:
         return None
