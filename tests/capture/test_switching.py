@@ -94,6 +94,8 @@ def test_short_python_is_found_where_it_is_and_not_at_its_end(monkeypatch: pytes
         recording=False,
         faults=guard,
         write_line=written.append,
+        keep_journal=lambda: None,
+        loader_is_new=False,
     )
     monkeypatch.setattr("whystall.capture.stacks._EVERY_S", 0.01)
     sampler = StackSampler(session)
