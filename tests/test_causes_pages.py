@@ -74,7 +74,7 @@ def test_every_threshold_is_used_and_says_where_it_comes_from() -> None:
         family, name = named_alike(cause.id)
         text = (RULE_FILES / family / f"{name}.py").read_text("utf-8")
         for key, threshold in cause.thresholds.items():
-            shared = key in OF_JOB_LINES and "long_lines(" in text
+            shared = key in OF_JOB_LINES and "detectors.job_lines import" in text
             assert shared or f'CAUSE.threshold("{key}")' in text, f"{cause.id} does not use {key}"
             assert threshold.is_
             assert threshold.source

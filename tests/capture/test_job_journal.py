@@ -43,6 +43,8 @@ def test_before_its_first_step(jobs: Jobs) -> None:
 def test_amid_its_steps(jobs: Jobs) -> None:
     found, job = parts(jobs, "steps")
     assert found["steps", "steps"] > 60 * 0.02
+    assert found["steps", "evaluation"] == pytest.approx(0.8, abs=MOST_UNKNOWN_S)
+    assert not [part for phase, part in found if phase == "end" and part != "exit"]
     assert found["end", "exit"] == 0
     assert job["after_steps"] == []
 

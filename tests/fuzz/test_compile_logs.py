@@ -1,4 +1,4 @@
-"""Whatever a log of the compiler says, there is an account that adds up, or a sentence that refuses it."""
+"""Any compiler log gives an account that adds up, or is refused with a sentence."""
 
 from __future__ import annotations
 

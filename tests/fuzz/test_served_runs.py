@@ -1,4 +1,4 @@
-"""Whatever the files of a served run say, there is a report that adds up, or a sentence that refuses them."""
+"""Any files of a served run give a report that adds up, or are refused with a sentence."""
 
 from __future__ import annotations
 

@@ -48,6 +48,13 @@ def test_looks_add_up_and_the_latest_step_is_the_end(tmp_path: Path) -> None:
     assert (times.capture_unix_ns, times.first_step_unix_ns, times.last_step_unix_ns) == (5, 90, 99)
 
 
+def test_an_evaluation_amid_steps_is_no_end(tmp_path: Path) -> None:
+    """Step 4 ended after it: the process was killed in later steps."""
+    evaluates = {"step": 3, "last_step_unix_ns": 95, "looks": [look(7, role="evaluation")]}
+    times = read(written(tmp_path, {"first_step_unix_ns": 90}, evaluates, {"step": 4, "looks": []}))
+    assert (times.after_steps, times.within, times.last_step_unix_ns) == ([], {"evaluation": 7}, None)
+
+
 def test_steps_that_were_none_belong_to_the_start(tmp_path: Path) -> None:
     path = written(
         tmp_path,

@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from whystall.analysis.results import Result
-from whystall.run_folder.job_times import MODEL, JobPlace, JobTimes
+from whystall.run_folder.job_times import MODEL, JobPlace, JobTimes, by_kind
 
 JobPartName = Literal[
     "launch",
@@ -50,29 +50,17 @@ _BOUNDARIES: Final[tuple[tuple[JobPhase, JobPartName, str], ...]] = (
     ("steps", "steps", "last_step_unix_ns"),
     ("end", "tail", "ended_unix_ns"),
 )
-_OF_WORK: Final[tuple[tuple[str, JobPartName], ...]] = (
-    ("imports", "imports"),
-    ("commands", "commands"),
-    ("network", "network"),
-    ("group", "group"),
-    ("ranks", "ranks"),
-    ("random init", "random init"),
-    ("weights", "weights"),
-    ("move", "move"),
-    ("tokens", "tokens"),
-    ("data", "data"),
-    ("workers", "workers"),
-    ("code generation", "compile"),
-    ("compile", "compile"),
-    ("compilation", "compile"),
-    ("evaluation", "evaluation"),
-    ("metric", "evaluation"),
-    ("saves", "saves"),
-    ("checkpoint", "saves"),
-    ("logging", "logging"),
-)
+_SPLIT_OFF: Final[tuple[JobPartName, ...]] = (
+    "imports", "commands", "network", "group", "ranks", "random init", "weights", "move", "tokens", "data", "workers",
+    "compile", "evaluation", "saves", "logging",
+)  # fmt: skip
+_PART_OF: Final[dict[str, JobPartName]] = {name: name for name in _SPLIT_OFF} | {
+    "code generation": "compile",
+    "compilation": "compile",
+    "metric": "evaluation",
+    "checkpoint": "saves",
+}
 """Kinds of work, and occasional work, with the part that counts them; all others count for the part around them."""
-_PART_OF: Final = dict(_OF_WORK)
 
 
 class JobPart(Result):
@@ -213,10 +201,7 @@ def _split(part: JobPart, times: JobTimes, paused: int) -> list[JobPart]:
     elif part.part == "steps":
         within = {**_by_part(times.within), "recording": paused}
     elif part.part == "tail":
-        after: dict[str, int] = {}
-        for place in times.after_steps:
-            after[place.kind] = after.get(place.kind, 0) + place.ns
-        within = _by_part(after)
+        within = _by_part(by_kind(times.after_steps))
     looked = sum(within.values())
     if looked > part.ns:  # looks that overlap an instant
         within = {name: ns * part.ns // looked for name, ns in within.items()}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from whystall.capture import clock
 from whystall.run_folder.alive import began_ticks
-from whystall.run_folder.job_times import MODEL, MOST_PLACES, JobPlace, JobTimes
+from whystall.run_folder.job_times import MODEL, MOST_PLACES, JobPlace, JobTimes, by_kind
 from whystall.vocabulary.episodes import episode_of
 from whystall.vocabulary.job_work import IMPORTS
 
@@ -160,8 +160,8 @@ class JobClock:
             first_step_unix_ns=self._first_step_unix_ns,
             last_step_unix_ns=max(last, self._first_step_unix_ns or 0) if last is not None else None,
             ended_unix_ns=clock.time_ns() if ended else None,
-            before=_by_kind(before),
-            within=_by_kind(within),
+            before=by_kind(before),
+            within=by_kind(within),
             used=sorted(outside.used | packages)[:_MOST_USED] if outside.uses_seen >= _FEWEST_USES else None,
             before_steps=before[:MOST_PLACES],
             within_steps=within[:MOST_PLACES],
@@ -178,13 +178,6 @@ def _shown(places: dict[Place, int], shown: Callable[[Place, int], JobPlace]) ->
         whole, costliest = by_line.get(line, (0, place))
         by_line[line] = whole + ns, costliest
     return [shown(place, ns) for ns, place in sorted(by_line.values(), key=lambda one: -one[0])]
-
-
-def _by_kind(places: Sequence[JobPlace]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for place in places:
-        found[place.kind] = found.get(place.kind, 0) + place.ns
-    return found
 
 
 def _process_unix_ns() -> int | None:

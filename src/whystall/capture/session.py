@@ -90,6 +90,7 @@ class Session:
         self._job = JobClock(stamps)
         self._journal = JobJournal(self.folder) if stamps is not None and not _is_a_worker() else None
         self._told_instants: dict[str, int] = {}
+        self._told_step = 0
         self._write_journal = self.faults.guard("journal", self._write_news)
         self._flight = FlightRecorder(torch, self.folder)
         rank = self.faults.guard("rank", lambda: rank_of(torch))
@@ -395,7 +396,11 @@ class Session:
             self._told_instants |= news
             journal.write(news)
         since_ns = clock.perf_counter_ns() - self._step_began_ns
+        if 0 < self._told_step < outside.step:  # the lines of that step are no end of the job
+            self._told_step = 0
+            journal.write({"step": outside.step, "looks": []})
         for step, places in outside.unwritten(since_ns).items():
+            self._told_step = step
             ended = {"last_step_unix_ns": clock.time_ns() - since_ns} if step == outside.step and step else {}
             looks = [_row(job_place(place, ns)) for place, ns in places.items()]
             journal.write({"step": step, **ended, "looks": looks})

@@ -102,8 +102,10 @@ class Threshold:
         if self.what in (NEW_CAUSE, _STEP, *_OF_JOB, *COUNTS):
             return
         kind, name = _named(self.what)
-        known = {*Ledger.__struct_fields__, *COUNTS} if kind == "ledger" else set(get_args(JobPartName))
-        known = names(kind, *reports) if kind not in ("ledger", "job") else known
+        if kind == "ledger":
+            known = {*Ledger.__struct_fields__, *COUNTS}
+        else:
+            known = set(get_args(JobPartName)) if kind == "job" else names(kind, *reports)
         if name in known:
             return
         import difflib

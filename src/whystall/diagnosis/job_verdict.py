@@ -12,7 +12,7 @@ from whystall.diagnosis.gains import severity_of
 from whystall.diagnosis.units import duration
 
 _LEAST: Final = 0.1
-"""Share of the whole job from which a cause outside of steps may be the headline."""
+"""Share of the job from which a cause outside of steps may be the headline (reference: whole-job.md, section 4)."""
 
 
 def of_whole_job(job: WholeJob | None, verdict: Verdict, diagnosis: Diagnosis) -> tuple[Verdict, Diagnosis]:

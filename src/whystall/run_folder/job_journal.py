@@ -10,7 +10,7 @@ import msgspec
 
 from whystall.errors import InputError
 from whystall.json_text import NotJsonError, parse_json
-from whystall.run_folder.job_times import MOST_PLACES, JobPlace, JobTimes
+from whystall.run_folder.job_times import MOST_PLACES, JobPlace, JobTimes, by_kind
 from whystall.run_folder.layout import journals
 
 _MOST_BYTES: Final = 16 << 20
@@ -95,8 +95,8 @@ def _times(instants: dict[str, int], looks: dict[int, dict[_Where, int]]) -> Job
     if not after:
         instants.pop("last_step_unix_ns", None)
     times = JobTimes(
-        before=_by_kind(before_steps),
-        within=_by_kind(within_steps),
+        before=_within_limits(before_steps),
+        within=_within_limits(within_steps),
         before_steps=before_steps[:MOST_PLACES],
         within_steps=within_steps[:MOST_PLACES],
         after_steps=after_steps[:MOST_PLACES],
@@ -110,8 +110,6 @@ def _places(looks: dict[_Where, int]) -> list[JobPlace]:
     return sorted(found, key=lambda place: -place.ns)
 
 
-def _by_kind(places: list[JobPlace]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for place in places:
-        found[place.kind] = min(found.get(place.kind, 0) + place.ns, _LATEST_NS - 1)
-    return found
+def _within_limits(places: list[JobPlace]) -> dict[str, int]:
+    """The time of each kind; of hostile numbers no more than a clock shows."""
+    return {kind: min(ns, _LATEST_NS - 1) for kind, ns in by_kind(places).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -31,6 +32,14 @@ class JobPlace(msgspec.Struct, frozen=True):
     def kind(self) -> str:
         """Its kind in a ledger: the role where the work is the model's, or the job's own."""
         return self.work if self.work not in ("", MODEL) else self.role or self.work
+
+
+def by_kind(places: Iterable[JobPlace]) -> dict[str, int]:
+    """The time of each kind of work at these places."""
+    found: dict[str, int] = {}
+    for place in places:
+        found[place.kind] = found.get(place.kind, 0) + place.ns
+    return found
 
 
 class JobTimes(msgspec.Struct, frozen=True, kw_only=True):

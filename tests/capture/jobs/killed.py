@@ -20,6 +20,10 @@ def prepares() -> None:
     time.sleep(1.2)
 
 
+def evaluate() -> None:
+    time.sleep(0.8)
+
+
 def publishes() -> None:
     time.sleep(7.0)
 
@@ -28,7 +32,9 @@ prepares()
 ends("start")
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(60):
+for step in range(60):
+    if step == 20:
+        evaluate()
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
     time.sleep(0.02)

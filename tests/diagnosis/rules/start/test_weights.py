@@ -1,4 +1,4 @@
-"""start.weights: pickled weights fire it, and two reads of one name are told; safetensors do not."""
+"""start.weights fires for pickled weights, and reports lines that read the same file; it ignores safetensors."""
 
 from __future__ import annotations
 

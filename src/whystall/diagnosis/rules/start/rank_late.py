@@ -18,10 +18,8 @@ from whystall.diagnosis.where import heaviest
 from whystall.run_folder.job_times import JobPlace
 
 CAUSE: Final = cause_beside(__name__)
-_LONG: Final = Long(CAUSE.threshold("long_s"), CAUSE.threshold("least_s"), CAUSE.threshold("least_share"))
-_REMOVED: Final = Removed(
-    CAUSE.threshold("removed_least"), CAUSE.threshold("removed_expected"), CAUSE.threshold("removed_most")
-)
+_LONG: Final = Long.of(CAUSE)
+_REMOVED: Final = Removed.of(CAUSE)
 _Line = tuple[str, int, str]
 
 
