@@ -16,28 +16,27 @@ from whystall.diagnosis.finding import JobSaving, Remedy
 from whystall.diagnosis.units import duration
 from whystall.diagnosis.where import heaviest
 from whystall.run_folder.job_times import JobPlace
-from whystall.vocabulary.job_work import IMPORTS
 
 Chosen = Callable[[JobPlace], bool]
 """Whether a place belongs to a cause."""
 
 _SHOWN: Final = 3
-_IMPORTS: Final = re.compile(r"^(import|from)\s+(?P<package>\w+)")
+_IMPORTS: Final = re.compile(r"(?:^|;)\s*(?:from\s+(?P<one>\w+)[\w.]*\s+import\b|import\s+(?P<several>[\w.\s,]+))")
 
 
-def imported(place: JobPlace) -> str | None:
-    """The package that a line imports; ``None`` where it is no import.
+def imported(place: JobPlace) -> frozenset[str]:
+    """The packages that a line imports; empty where it is no import.
 
+    >>> sorted(imported(JobPlace("train.py", 3, "<module>", "import time, torch.nn as nn, pandas", "pandas:x", 1)))
+    ['pandas', 'time', 'torch']
     >>> imported(JobPlace("train.py", 3, "<module>", "from pandas.io import sql", "pandas:x", 1))
-    'pandas'
+    frozenset({'pandas'})
     """
-    found = _IMPORTS.match(place.text)
-    return found["package"] if found is not None else None
-
-
-def imports_by_itself(place: JobPlace) -> bool:
-    """Whether a line imports without saying so, as a constructor that loads its module on first use does."""
-    return place.work == IMPORTS and imported(place) is None
+    found: set[str] = set()
+    for match in _IMPORTS.finditer(place.text):
+        names = [match["one"]] if match["one"] else match["several"].split(",")
+        found |= {words[0].partition(".")[0] for name in names if (words := name.split())}
+    return frozenset(found)
 
 
 class Long(NamedTuple):

@@ -27,6 +27,12 @@ def test_a_package_at_work_in_steps_is_needed() -> None:
     assert found(IMPORTS, used=["heavy"]) == {}
 
 
+def test_a_line_is_needed_if_one_of_its_packages_is() -> None:
+    several = line("imports", 4, "import time, torch_geometric as geometric", at=1, leaf="scipy.sparse:<module>")
+    assert found(several, used=["torch_geometric"]) == {}
+    assert list(found(several, used=["other"])) == ["start.imports"]
+
+
 def test_an_import_hidden_in_a_constructor_is_left_alone() -> None:
     """No change of the job avoids it."""
     assert found(HIDDEN) == {}

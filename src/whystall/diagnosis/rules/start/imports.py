@@ -20,10 +20,13 @@ def of_watched(case: Case) -> Iterator[Standing]:
     job = case.facts.job
     if job is None or job.used is None:
         return
-    used = {None, "torch", *job.used}
-    yield from long_lines(
-        case, CAUSE, "before the end of the first step", lambda place: not {imported(place), _loading(place)} & used
-    )
+    used = {"torch", *job.used}
+
+    def is_unused(place: JobPlace) -> bool:
+        packages = imported(place)
+        return bool(packages) and not {*packages, _loading(place)} & used
+
+    yield from long_lines(case, CAUSE, "before the end of the first step", is_unused)
 
 
 def _loading(place: JobPlace) -> str:

@@ -22,7 +22,7 @@ def of_watched(case: Case) -> Iterator[Standing]:
 
 
 def _prepares(place: JobPlace) -> bool:
-    return part_of(place) is None and place.work != MODEL and imported(place) is None
+    return part_of(place) is None and place.work != MODEL and not imported(place)
 
 
 RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
