@@ -14,6 +14,7 @@ from whystall.trace.link import HOST_TABLES, link_device, link_host, link_series
 from whystall.trace.metadata import sound_text
 from whystall.trace.model import Quarantine, Source, Trace
 from whystall.trace.readers.reader import RawTrace
+from whystall.trace.repeats import repeated_launches
 from whystall.trace.schema import DEVICE_KINDS, OPTIONAL, REQUIRED, WITHOUT_THREAD
 from whystall.trace.steps import Work, find_steps, step_of_launch
 
@@ -54,7 +55,8 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
     link_device(tables)
     marked = raw.steps
     if marked is None:
-        steps, steps_from = find_steps(tables["annotations"], _work(tables), tables["python_functions"])
+        repeats = functools.partial(repeated_launches, tables)
+        steps, steps_from = find_steps(tables["annotations"], _work(tables), tables["python_functions"], repeats)
     else:
         steps, steps_from = marked.table, marked.marked_by
     if raw.metadata.whole_steps is not None and raw.metadata.whole_steps > 0:

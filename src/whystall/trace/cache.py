@@ -33,7 +33,7 @@ from whystall.trace.readers.reader import Reader
 from whystall.trace.together import whole_of
 
 # Raise whenever tables, columns or their meaning change.
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 # Reading a smaller file takes no longer than looking it up.
 LEAST_RAW_BYTES: Final = 32 << 20
 LARGEST_BYTES: Final = 4 << 30

@@ -1,16 +1,18 @@
 """Steps of a trace: from the profiler's own marks or, failing that, from repeating annotations and calls.
 
 Sources in order: ``ProfilerStep#N`` annotations; an inference engine's marks; the ends of optimizer steps; annotations
-of one name (digits aside) that repeat; calls of one outermost module that repeat. A repeated annotation or call counts
-only if it behaves like a step: it does not nest in its own kind, its durations are alike, it covers most of its stretch
-of the thread, and most of the recorded work is launched in that stretch. The layers of a network and the parts of one
-call repeat as well, but not like that.
+of one name (digits aside) that repeat; calls of one outermost module that repeat; kernels that are launched again and
+again in the same order (``trace/repeats.py``). A repeated annotation or call counts only if it behaves like a step: it
+does not nest in its own kind, its durations are alike, it covers most of its stretch of the thread, and most of the
+recorded work is launched in that stretch. The layers of a network and the parts of one call repeat as well, but not
+like that.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import MODULE_PREFIX, is_module
+from whystall.trace.repeats import Repeats
 from whystall.vocabulary.engine_steps import engine_step
 
 _PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
@@ -64,12 +67,15 @@ class Work:
 
 
 def find_steps(
-    annotations: pl.DataFrame, work: Work | None = None, functions: pl.DataFrame | None = None
+    annotations: pl.DataFrame,
+    work: Work | None = None,
+    functions: pl.DataFrame | None = None,
+    repeats: Callable[[], Repeats | None] = lambda: None,
 ) -> tuple[pl.DataFrame, str | None]:
     """The steps in order of time and a sentence on their source, or none and ``None``.
 
     ``work`` is the recorded work of the device, or of operators where there is none; ``functions`` are the calls of
-    Python, linked.
+    Python, linked; ``repeats`` looks for kernels that are launched again and again.
     """
     marks = _matching(annotations, _PROFILER_STEP)
     if not marks.is_empty():
@@ -78,17 +84,20 @@ def find_steps(
     steps = _of_an_engine(annotations, work)
     if not steps.is_empty():
         return steps, f"{_OF_AN_ENGINE} ({_kinds(steps)})"
-    marks = _matching(annotations, OPTIMIZER_STEP)
-    steps = _between_optimizer_steps(marks)
-    if not steps.is_empty():
-        return steps, "optimizer steps (no ProfilerStep annotations)"
     of_engines = pl.Series(matching(annotations["name"], lambda name: engine_step(name) is not None), dtype=pl.Boolean)
-    steps = _repeated(annotations.filter(~of_engines), work)
-    if not steps.is_empty():
-        return steps, "a repeated annotation (no ProfilerStep annotations, no optimizer steps)"
-    steps = _of_a_module(functions, work) if functions is not None else steps
-    if not steps.is_empty():
-        return steps, "repeated calls of a module (no ProfilerStep annotations, no optimizer steps)"
+    neither = "no ProfilerStep annotations, no optimizer steps"
+    without_marks: tuple[tuple[Callable[[], pl.DataFrame], str], ...] = (
+        (
+            lambda: _between_optimizer_steps(_matching(annotations, OPTIMIZER_STEP)),
+            "optimizer steps (no ProfilerStep annotations)",
+        ),
+        (lambda: _repeated(annotations.filter(~of_engines), work), f"a repeated annotation ({neither})"),
+        (lambda: _of_a_module(functions, work), f"repeated calls of a module ({neither})"),
+        (lambda: _of_repeats(repeats(), work), "the same launches again and again (the recording has no marks)"),
+    )
+    for found, source in without_marks:
+        if not (steps := found()).is_empty():
+            return steps, source
     return pl.DataFrame(schema=STEP_SCHEMA), None
 
 
@@ -167,8 +176,10 @@ def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _of_a_module(functions: pl.DataFrame, work: Work | None) -> pl.DataFrame:
+def _of_a_module(functions: pl.DataFrame | None, work: Work | None) -> pl.DataFrame:
     """The calls of one outermost module, where they behave like steps: a model that a loop calls again and again."""
+    if functions is None:
+        return pl.DataFrame(schema=STEP_SCHEMA)
     modules = is_module(functions["name"])
     if not modules.any():
         return pl.DataFrame(schema=STEP_SCHEMA)
@@ -176,6 +187,22 @@ def _of_a_module(functions: pl.DataFrame, work: Work | None) -> pl.DataFrame:
     outer = modules & ~within[functions["parent"].fill_null(-1).to_numpy()]
     steps = _repeated(functions.filter(pl.Series(outer)), work, digits=False)
     return steps.with_columns(pl.col("name").str.strip_prefix(MODULE_PREFIX))
+
+
+def _of_repeats(found: Repeats | None, work: Work | None) -> pl.DataFrame:
+    """Steps that launch the same, where they behave like steps: each lasts until the next begins."""
+    if found is None:
+        return pl.DataFrame(schema=STEP_SCHEMA)
+    steps = pl.DataFrame(
+        {
+            "name": [f"step {number}" for number in range(1, len(found.start_ns) + 1)],
+            "ts_ns": found.start_ns,
+            "duration_ns": np.diff(found.start_ns, append=found.end_ns),
+            "thread": np.full(len(found.start_ns), found.thread),
+        },
+        schema=STEP_SCHEMA,
+    )
+    return steps if _are_steps(steps, work) else pl.DataFrame(schema=STEP_SCHEMA)
 
 
 def _repeated(annotations: pl.DataFrame, work: Work | None, *, digits: bool = True) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.results import Device
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import EdgeKind, Mask, Nodes
@@ -22,10 +23,16 @@ def hidden(rank: RankCase, what: str) -> str:
 
     The device is busy meanwhile, or idle all the same.
     """
-    busy = max((device.busy_ns / max(device.window_ns, 1) for device in rank.analysis.devices), default=0.0)
+    busy = max((_busy(device) for device in rank.analysis.devices), default=0.0)
     if busy >= _MOSTLY_BUSY:
         return f"{what}, but the device is busy meanwhile: leave it"
     return f"{what}, yet without that the device, busy {busy * 100:.1f} % of the time, would idle all the same"
+
+
+def _busy(device: Device) -> float:
+    """The busy share of a device in its steps, or in the whole recording without any."""
+    parts = device.steps or (device,)
+    return sum(part.busy_ns for part in parts) / max(sum(part.window_ns for part in parts), 1)
 
 
 def count_per_step(case: Case, nodes: Mask) -> float:
