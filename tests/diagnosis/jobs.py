@@ -31,11 +31,15 @@ def shaped(*sizes: list[int], dtype: str = "float") -> dict[str, Any]:
 
 
 class Job:
-    """Where the host is, and until when each stream is busy. ``api`` is "cuda" or "hip", as its calls are named."""
+    """Where the host is, and until when each stream is busy.
 
-    def __init__(self, device: dict[str, Any] | None = None, *, api: str = "cuda") -> None:
-        self.built: TraceBuilder = trace(**({"deviceProperties": [device]} if device else {}))
+    ``api`` is "cuda" or "hip", as its calls are named; ``number`` is that of its device.
+    """
+
+    def __init__(self, device: dict[str, Any] | None = None, *, api: str = "cuda", number: int = 0) -> None:
+        self.built: TraceBuilder = trace(**({"deviceProperties": [{**device, "id": number}]} if device else {}))
         self.api = api
+        self.number = number
         self.at = 0
         self.busy_until: dict[int, int] = {}
         self._begins: list[int] = []
@@ -67,7 +71,15 @@ class Job:
         runs = max(self.at + LATENCY_NS, self.busy_until.get(stream, -GAP_NS) + GAP_NS)
         named = f"{self.api}{call}"
         self.built.launch(
-            kernel, at=self.at, call=named, call_lasts=CALL_NS, runs_at=runs, lasts=lasts, stream=stream, **more
+            kernel,
+            at=self.at,
+            call=named,
+            call_lasts=CALL_NS,
+            runs_at=runs,
+            lasts=lasts,
+            stream=stream,
+            device=self.number,
+            **more,
         )
         self.busy_until[stream] = runs + lasts
         self.at += CALL_NS

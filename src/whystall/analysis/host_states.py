@@ -39,7 +39,8 @@ INHERITED_STATES: Final = np.isin(np.arange(len(HostState)), (HostState.INPUT, H
 
 INPUT_NAME: Final = re.compile(
     r"^enumerate\(DataLoader\)|^enumerate\(.*DataLoader|DataLoader.*__next__|"
-    r"dataloader\.py\(\d+\): __next__$|^\[pl\].*train_dataloader_next"
+    r"dataloader\.py\(\d+\): (__next__|__iter__|__del__|_get_iterator|_shutdown_workers)$|"
+    r"^\[pl\].*train_dataloader_next"
 )
 _GC_NAME: Final = re.compile(r"^Python GC|<built-in (function|method) collect\b|^gc\.py\(\d+\)")
 # Inductor marks the code that it made within the operator that calls it: on a CPU that code is the operator's work.

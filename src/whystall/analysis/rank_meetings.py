@@ -37,7 +37,7 @@ def job_communication(
             RankMeetings(
                 rank=one.rank,
                 meetings=met,
-                last=int(wait["last"].sum()),
+                last=int((wait["alone_ns"] > 0).sum()),
                 wait_ns=int(wait["wait_ns"].sum()),
                 alone_ns=int(wait["alone_ns"].sum()),
                 clock_offset_ns=clock.offset_ns,

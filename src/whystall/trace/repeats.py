@@ -110,7 +110,7 @@ def _has_layers(token: _Rows) -> bool:
 def _end(tables: dict[str, pl.DataFrame], start: _Rows, launched: int, thread: int) -> int:
     """The end of the last step: its thread waits or copies after its last launch, but no longer than usual.
 
-    What follows the whole loop (a final wait for all of it) belongs to no step.
+    A final wait for the whole loop belongs to no step.
     """
     calls = tables["runtime_calls"].filter(pl.col("thread") == thread)
     last = int((calls["ts_ns"] + calls["duration_ns"]).max() or 0)  # type: ignore[arg-type]
@@ -187,7 +187,7 @@ def _outermost_module(frame: NDArray[np.int32], functions: pl.DataFrame) -> _Row
 def _period(token: _Rows) -> tuple[int, int]:
     """The period with which a sequence repeats up to its end, and how many of its last tokens do; (0, 0) without one.
 
-    Of several the one that covers most, then the shortest. Candidates are the distances at which the last tokens
+    It is the one that covers most, then the shortest. Candidates are the distances at which the last tokens
     recur. One that covers more than the best so far repeats the token before the stretch of that one, too.
     """
     total = len(token)

@@ -30,6 +30,10 @@ _LEAST_SPIKE_NS: Final = 2_000_000
 _FEWEST_FETCHES: Final = 8
 # The frame in which Python's multiprocessing starts a process.
 _STARTS: Final = re.compile(r"multiprocessing/(process|context)\.py\(\d+\): (start|_Popen)$")
+# A loader's frames in which its workers are started and ended (torch/utils/data/dataloader.py).
+_HANDLES_WORKERS: Final = re.compile(
+    r"dataloader\.py\(\d+\): (__iter__|__del__|_get_iterator|_shutdown_workers)$|" + _STARTS.pattern
+)
 # Loaders seldom have more workers: long fetches that come more rarely are not theirs.
 _MOST_WORKERS: Final = 8
 # A smaller need of one more worker is not worth it.
@@ -186,7 +190,16 @@ def last_of_a_row(chosen: Mask) -> Mask:
 
 def starting_processes(rank: RankCase, after: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Begin and end of the calls that start processes after an instant, where stacks were recorded."""
-    begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(_STARTS.search(name)), ("python_functions",)))
+    return _calls_after(rank, _STARTS, after)
+
+
+def handling_workers(rank: RankCase, after: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same of the calls in which a loader starts its workers or ends them."""
+    return _calls_after(rank, _HANDLES_WORKERS, after)
+
+
+def _calls_after(rank: RankCase, names: re.Pattern[str], after: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(names.search(name)), ("python_functions",)))
     later = begin > after
     return begin[later], end[later]
 

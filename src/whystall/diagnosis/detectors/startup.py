@@ -70,10 +70,13 @@ def preparations(trace: Trace) -> tuple[Times, Times]:
     """Begin and end of the stretches in which a model was compiled or a graph captured, before a steady step.
 
     They may overlap, and are sorted by begin. In a recording with two steps or more only those of the first are known
-    to happen once.
+    to happen once, and none where later steps take as long for them.
     """
     begin, end = (np.concatenate(parts) for parts in zip(_compilations(trace), *_captures(trace), strict=True))
     early = begin < _steady_from(trace)
+    later = int((end - begin)[~early].sum()) / max(len(trace.steps) - 1, 1)
+    if later * 2 >= int((end - begin)[early].sum()):
+        early = np.zeros(len(begin), np.bool_)
     order = np.argsort(begin[early], kind="stable")
     return begin[early][order], end[early][order]
 

@@ -209,6 +209,6 @@ def meetings(report: Report, limits: Limits) -> Table:
     )
     caption = (
         "Collectives begin when the last rank has come. The one that delays them most by itself stands first. "
-        "Ranks that come at the same time are all last, so that these shares may add up to more than 100 %."
+        "Where several ranks come last at the same time, none of them counts."
     )
     return tables.table("meetings", "Waiting between ranks", caption, columns, rows, total=len(report.ranks))

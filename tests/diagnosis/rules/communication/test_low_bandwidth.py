@@ -33,10 +33,14 @@ def training(
     kernel: str = NCCL,
     ranks: int = 2,
     late_ns: int = 0,
+    beside: bool = True,
     collective: str = "allreduce",
 ) -> list[Job]:
-    """Eight steps of a product of 10 ms and a collective of 256 MB; the last rank may come late."""
-    jobs = [Job(device, api=api) for _ in range(ranks)]
+    """Eight steps of a product of 10 ms and a collective of 256 MB; the last rank may come late.
+
+    ``beside``: whether each rank uses a device of its own number, as ranks of one machine do.
+    """
+    jobs = [Job(device, api=api, number=rank if beside else 0) for rank in range(ranks)]
     for _ in together(jobs, 8):
         for job in jobs:
             job.launch("gemm", COMPUTE_NS + (late_ns if job is jobs[-1] else 0))
@@ -88,7 +92,7 @@ def test_without_the_other_ranks_it_is_told_that_one_of_them_may_be_late() -> No
 
 
 def test_small_collectives_cost_their_latency_and_not_their_bytes() -> None:
-    jobs = [Job(H100) for _ in range(2)]
+    jobs = [Job(H100, number=number) for number in range(2)]
     for _ in together(jobs, 8):
         for job in jobs:
             job.launch("gemm", 100_000)
@@ -99,10 +103,24 @@ def test_small_collectives_cost_their_latency_and_not_their_bytes() -> None:
     assert "communication.low-bandwidth" not in told_of(*(job.built for job in jobs))
 
 
+@pytest.mark.parametrize(("gigabytes_per_s", "fires"), [(22, False), (9, False), (5, True)])
+def test_ranks_that_may_be_on_several_machines_are_held_to_a_network(gigabytes_per_s: int, *, fires: bool) -> None:
+    """Both use a device 0: 22 GB/s are 88 % of a card of 200 Gb/s; 5 are slow over any, and gain no NVLink."""
+    jobs = training(slow := nanoseconds(gigabytes_per_s * 1e9), beside=False)
+    if not fires:
+        assert "communication.low-bandwidth" not in told_of(*(job.built for job in jobs))
+        return
+    finding = found_in(*(job.built for job in jobs))["communication.low-bandwidth"]
+    assert finding.gain is not None
+    whole = jobs[0].step_ns
+    assert finding.gain.floor <= 1.001 * whole / (whole - slow + nanoseconds(0.7 * 12.5e9))
+    assert finding.gain.ceiling <= 1.03 * whole / (whole - slow + nanoseconds(50e9))
+
+
 def test_small_messages_over_a_slow_link_are_slow_with_the_large_ones() -> None:
     """Twenty of 512 kB beside each large one: over a good link they take its latency, at the least what they take."""
     slow, fast, small_ns = nanoseconds(10e9), nanoseconds(0.7 * 450e9), 400_000
-    jobs = [Job(H100) for _ in range(2)]
+    jobs = [Job(H100, number=number) for number in range(2)]
     for _ in together(jobs, 8):
         for job in jobs:
             job.launch("gemm", COMPUTE_NS)

@@ -28,6 +28,23 @@ def test_products_in_double_are_worth_half_of_their_time() -> None:
     is_worth(finding, 4 / 3)
 
 
+@pytest.mark.parametrize(("back", "patch"), [(True, "x = x.float()"), (False, "x = torch.from_numpy")])
+def test_a_part_that_upcasts_is_no_model_in_double(back: bool, patch: str) -> None:
+    """A function converts its input and its result; a model in float64 converts its input alone."""
+    job = Job()
+    for _ in job.steps(8):
+        job.operator("aten::copy_", **{**shaped(MATRIX, MATRIX), "Input type": ["double", "c10::BFloat16"]})
+        with job.inside("aten::mul", **shaped(MATRIX, MATRIX, dtype="double")):
+            job.python(PRODUCT_NS)
+        if back:
+            job.operator("aten::copy_", **{**shaped(MATRIX, MATRIX), "Input type": ["float", "double"]})
+        with job.inside("aten::mm", **shaped(MATRIX, MATRIX, dtype="float")):
+            job.python(PRODUCT_NS)
+    finding = found_in(job.built)["compute.double-precision"]
+    assert finding.remedy is not None
+    assert (finding.remedy.patch or "").startswith(patch)
+
+
 @pytest.mark.parametrize(
     ("types", "sizes"),
     [

@@ -47,6 +47,10 @@ def test_products_on_scalar_units_are_worth_what_matrix_units_bring(
     finding = found_in(job.built)["compute.low-tensor-core"]
     is_worth(finding, job.step_ns / (job.step_ns - 2 * (slow - fast)), within=0.1)
     assert finding.severity == "critical"
+    # 16 bits need no autocast; a V100's tensor cores take no bfloat16
+    assert finding.remedy is not None
+    assert (finding.remedy.patch is None) == (dtype != "float")
+    assert "bfloat16" not in (finding.remedy.patch or "")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ def test_compiling_in_a_few_steps_is_worth_its_share_of_all(name: str, frame: bo
     assert finding.gain.floor <= 1 + 3 / 10 <= finding.gain.ceiling
 
 
+def test_a_model_that_is_compiled_in_each_step_is_no_python_to_move_and_no_warm_up() -> None:
+    job = training("_compile.compile_inner (dynamo_timed)", 10 * STEP_NS, tuple(range(12)))
+    found = found_in(job.built)
+    assert found["host.recompile"].severity == "critical"
+    assert not found.keys() & {"host.python", "host.warm-up"}
+
+
 @pytest.mark.parametrize(
     ("name", "lasts", "in_steps"),
     [

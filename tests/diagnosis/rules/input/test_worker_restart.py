@@ -74,6 +74,28 @@ def test_stacks_tell_new_workers_and_what_starting_them_costs() -> None:
     assert found.gain.floor <= true <= found.gain.ceiling
 
 
+def test_starting_and_ending_workers_is_input_and_no_python() -> None:
+    """Where stacks show the loader: both in its frames, in which processes are forked and joined."""
+    job, handled = Job(), 25_000_000
+    for number in job.steps(36):
+        if number % 12 == 0 and number:
+            with job.marked(TORCH):
+                job.python(5_000)
+            for frame, lasts in (("__del__", handled // 5), ("__iter__", handled - handled // 5)):
+                job.built.python(f"torch/utils/data/dataloader.py(484): {frame}", at=job.at, lasts=lasts)
+                job.python(lasts)
+        with job.marked(TORCH):
+            job.python(5_000_000 if number % 12 == 0 else 50_000)
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    found = found_in(job.built)
+    assert "host.python" not in found
+    gain = found["input.worker-restart"].gain
+    assert gain is not None
+    step = PRODUCT_NS + 60_000
+    assert gain.floor <= (step + (handled + 5_000_000) / 12) / step <= gain.ceiling
+
+
 def test_the_end_of_an_epoch_may_be_long_itself() -> None:
     job = Job()
     for number in job.steps(40):

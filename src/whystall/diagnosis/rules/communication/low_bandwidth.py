@@ -32,6 +32,7 @@ from whystall.vocabulary.collectives import convention, kind_named
 CAUSE: Final = cause_beside(__name__)
 # A trace does not state whether its ranks share a machine; a rate far below even one network card is slow in any case.
 _NETWORK_BYTES_PER_S: Final = CAUSE.threshold("network_bytes_per_s")
+_SLOW_NETWORK_BYTES_PER_S: Final = CAUSE.threshold("slow_network_bytes_per_s")
 _PCIE_BYTES_PER_S: Final = CAUSE.threshold("pcie_bytes_per_s")
 _ETHERNET_BYTES_PER_S: Final = CAUSE.threshold("ethernet_bytes_per_s")
 _SLOWEST_ETHERNET_BYTES_PER_S: Final = CAUSE.threshold("slowest_ethernet_bytes_per_s")
@@ -116,7 +117,7 @@ def _of_some_ranks(found: Replayed) -> Replayed:
 def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
     """Adds a rank's slow collectives."""
     found = collectives(case, rank)
-    link, network = _links(rank)
+    link, network = _links(rank, beside=_are_on_one_machine(case))
     small = small_bytes(rank)
     sized = (found.size > 0) & (found.ranks > 1) & (found.node >= 0) & ~are(found, POINT_TO_POINT)
     rows = np.flatnonzero(sized)
@@ -150,13 +151,32 @@ def _shortest_of_a_size(took: NDArray[np.int64], size: NDArray[np.int64]) -> NDA
     return shortest[of_size]
 
 
-def _links(rank: RankCase) -> tuple[float, float]:
-    """The rate of a rank's link at best, and the least of any link, in bytes per second."""
+def _are_on_one_machine(case: Case) -> bool:
+    """Whether the recorded ranks may share a machine: no two of them use the device of one number.
+
+    Ranks on several machines do, and so do those of which each sees its own device alone: their link is unknown.
+    """
+    used = [
+        device
+        for rank in case.ranks
+        for device in rank.trace.device_events["device"].drop_nulls().unique().to_list()
+        if device >= 0
+    ]
+    return len(used) == len(set(used))
+
+
+def _links(rank: RankCase, *, beside: bool) -> tuple[float, float]:
+    """The rate of a rank's link at best, and the least of any link, in bytes per second.
+
+    ``beside``: whether the ranks may share a machine; else the network between machines is their link.
+    """
     if not rank.on_device:
         return _ETHERNET_BYTES_PER_S, _SLOWEST_ETHERNET_BYTES_PER_S
     # A device without a link of its own sends over PCIe, often through the host's memory; so may an unknown one.
     peak = rank.workings.peak
     link = peak.link_gb_per_s * 1e9 if peak is not None and peak.link_gb_per_s else _PCIE_BYTES_PER_S
+    if not beside:
+        return min(_NETWORK_BYTES_PER_S, link), min(_SLOW_NETWORK_BYTES_PER_S, link)
     return link, min(_NETWORK_BYTES_PER_S, link)
 
 

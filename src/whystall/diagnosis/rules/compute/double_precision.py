@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.work import uses_tf32
@@ -126,10 +128,29 @@ def _products(rank: RankCase, rows: Mask) -> Mask:
 
 
 def _remedy(rank: RankCase, rows: Mask) -> Remedy | None:
-    """The remedy where products gain little in single precision without TF32, and no kernel shows its use."""
+    """The remedy for a part of a model between conversions, or for products that gain little without TF32."""
+    if _is_between_casts(rank):
+        return CAUSE.remedies["between_casts"]
     peak = rank.workings.peak
     asks = rank.on_device and peak is not None and peak.tf32_tflops and not uses_tf32(rank.workings.classified)
     return CAUSE.remedies["products"] if asks and _products(rank, rows).any() else None
+
+
+def _is_between_casts(rank: RankCase) -> bool:
+    """Whether each step converts tensors of lower precision to double, and doubles back to it.
+
+    A model in double precision converts its input at most.
+    """
+    table = rank.trace.operators
+    copies = table.filter(pl.Series(matching(table["name"], lambda name: name == "aten::copy_")))
+    counts = Counter(copies["input_types"].cast(pl.String).drop_nulls())
+    into, back = 0, 0
+    for recorded, count in counts.items():
+        kinds = parse_json(recorded)
+        target, source = kinds[:2] if isinstance(kinds, list) and len(kinds) > 1 else (None, None)
+        into += count * (target == "double" and source in _OTHERS)
+        back += count * (source == "double" and target in _OTHERS)
+    return min(into, back) >= max(len(rank.trace.steps), 1)
 
 
 def _is_asked_for(rank: RankCase, rows: Mask) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.kernels import faster_by_names, faster_matrices, scalar_kernels
+from whystall.diagnosis.detectors.kernels import durations, faster_by_names, faster_matrices, scalar_kernels
+from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
 
@@ -30,7 +34,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & half & work.classified.has("cuda-cores")
         best = peak.fp16_tflops or peak.bf16_tflops
         if chosen.any() and best:
-            yield faster_matrices(
+            found = faster_matrices(
                 case,
                 rank,
                 chosen,
@@ -39,6 +43,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 peak="tensor cores",
                 peak_flops_per_s=best * 1e12,
             )
+            yield replace(found, remedy=_remedy(rank, chosen, work.dtype_of("float32")))
 
 
 def by_names(case: Case) -> Iterator[Replayed]:
@@ -53,7 +58,16 @@ def by_names(case: Case) -> Iterator[Replayed]:
             chosen |= scalar_kernels(work, "float32")
         if chosen.any():
             ratio = peak.fp32_tflops / best
-            yield faster_by_names(case, rank, chosen, CAUSE.id, ratio=ratio, peak="tensor cores")
+            found = faster_by_names(case, rank, chosen, CAUSE.id, ratio=ratio, peak="tensor cores")
+            yield replace(found, remedy=_remedy(rank, chosen, scalar_kernels(work, "float32")))
+
+
+def _remedy(rank: RankCase, chosen: Mask, single: Mask) -> Remedy | None:
+    """The remedy for what most of the time is: products of 16 bits, or ``single`` precision without bfloat16."""
+    took, peak = durations(rank), rank.workings.peak
+    if took[chosen & ~single].sum() >= took[chosen & single].sum():
+        return CAUSE.remedies["of_16_bits"]
+    return CAUSE.remedies["without_bf16"] if peak is not None and not peak.bf16_tflops else None
 
 
 RULE = Rule(

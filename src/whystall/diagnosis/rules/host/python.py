@@ -193,8 +193,8 @@ def _told(work: PythonWork) -> str:
 
 
 def _episodic(case: Case, rank: RankCase) -> Mask:
-    """Python in annotations or calls that other rules cover: checkpoints, logging, evaluation."""
-    return case.host_within(rank, *named_times(rank, "checkpoint", "evaluation", "logging"))
+    """Python in annotations or calls that other rules cover: checkpoints, logging, evaluation, compilation."""
+    return case.host_within(rank, *named_times(rank, "checkpoint", "evaluation", "logging", "compilation"))
 
 
 def without_a_name(case: Case) -> Iterator[Replayed]:

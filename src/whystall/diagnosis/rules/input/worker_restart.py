@@ -17,8 +17,8 @@ from whystall.diagnosis.detectors.loader import (
     LEFT_OF_FETCH,
     epochs_begin,
     fetches_from_workers,
+    handling_workers,
     last_of_a_row,
-    starting_processes,
     waiting_nodes,
 )
 from whystall.diagnosis.detectors.stretches import recurrence
@@ -47,7 +47,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             continue
         begin, end, spikes = found
         waits = waiting_nodes(case, rank, begin[spikes], end[spikes])
-        starts = case.host_within(rank, *starting_processes(rank, int(begin.min())))
+        starts = case.host_within(rank, *handling_workers(rank, int(begin.min())))
         nodes = waits | starts
         per_step = case.time_of(nodes)
         known = epochs_begin(rank, begin, np.flatnonzero(last_of_a_row(spikes))) or bool(case.facts.loaders)
@@ -56,7 +56,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             attributed_ns=per_step,
             evidence=(
                 evidence.time(
-                    "in fetches that took more than five times the usual one, and in starting processes",
+                    "in fetches that took more than five times the usual one, and in starting and ending workers",
                     per_step,
                     case.events_of(nodes),
                     per=case.per,
