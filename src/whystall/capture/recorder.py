@@ -17,6 +17,7 @@ from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
 from whystall.capture.heap import give_back_free_memory
 from whystall.capture.moments import is_half_there
+from whystall.capture.open_scopes import note_open_scopes
 from whystall.capture.python_tools import is_profiled
 from whystall.capture.sums import unseen
 from whystall.run_folder.description import MOST_OF_ROUNDS
@@ -173,6 +174,7 @@ class Recorder:
             (self._folder / self.files.pop(0)).unlink(missing_ok=True)
 
     def _write(self, profiler: Any) -> None:
+        note_open_scopes(self._torch)
         if self._unwanted:
             return
         if not self._folder.is_dir():  # Kineto would report it on the job's standard error

@@ -11,6 +11,7 @@ from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
 from whystall.capture.descriptors import deadly_size
 from whystall.capture.moments import imports
+from whystall.capture.open_scopes import scopes_are_left_open
 from whystall.capture.python_tools import is_profiled
 from whystall.capture.recorder import Recorder
 from whystall.capture.together import Together
@@ -52,12 +53,12 @@ class Recording:
         return self.recorder.running
 
     def _may_begin(self) -> bool:
-        """Whether nothing is being imported, so that a profiler can safely begin."""
+        """Whether a profiler can safely begin: nothing is being imported, and no other profiler left a scope open."""
         now_s = clock.monotonic()
         if now_s < self._looks_again_s:
             return False
         if not imports():
-            return True
+            return not scopes_are_left_open()
         self._looks_again_s = now_s + _LOOKS_AGAIN_S
         self._note(_PUT_OFF)
         return False

@@ -8,6 +8,7 @@ then none: a CUDA graph captured in one of them may be replayed ever after.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from whystall._native import call_on_main_thread
 from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
 from whystall.capture.moments import imports, imports_on_main_thread, is_unfit
+from whystall.capture.open_scopes import scopes_are_left_open, within_an_operator
 from whystall.capture.recorder import Recorder
 from whystall.capture.torch_hooks import compiles_now
 from whystall.run_folder.layout import rank_files, staged_description
@@ -89,7 +91,7 @@ class SteplessWindow:
             call_on_main_thread(lambda: self._pausing(self._begin))
 
     def _begin(self) -> None:
-        if self._is_not_now(elsewhere=True) or (compiles_now() and self._put_off()):
+        if self._is_not_now(elsewhere=True) or ((compiles_now() or scopes_are_left_open()) and self._put_off()):
             return
         if not self._missing():
             self._due_s = clock.monotonic() + _AFTER_S
@@ -110,7 +112,8 @@ class SteplessWindow:
 
         Stopping does not wait for imports on other threads (``elsewhere``): they may take long.
         """
-        return (imports(elsewhere=elsewhere) or is_unfit(self._torch)) and self._put_off()
+        unfit = imports(elsewhere=elsewhere) or is_unfit(self._torch)
+        return (unfit or within_an_operator(self._torch, sys._getframe(1))) and self._put_off()  # noqa: SLF001 - the documented way to the calling frame
 
     def _put_off(self) -> bool:
         self._due_s = clock.monotonic()
