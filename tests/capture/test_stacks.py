@@ -8,11 +8,13 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
 
+from whystall.capture import stacks
 from whystall.capture.samples import Stopwatch
 from whystall.capture.stacks import Loop, StackSampler, _episode_below, is_library
 from whystall.run_folder.samples import BEFORE, CALLED
@@ -110,6 +112,21 @@ def test_a_line_of_the_users_own_that_holds_no_lock_is_in_a_call(
 def test_what_the_kernel_kept_a_look_waiting_is_not_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert looked(monkeypatch, 3 * MS, queued_ns=3 * MS) == "zero_grad"
     assert looked(monkeypatch, 3 * MS, queued_ns=1 * MS) == BEFORE
+
+
+def test_what_a_library_does_for_the_capture_is_no_work_of_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line that a look at a batch interrupts is not where the time goes, and numpy is not the job's."""
+    found: list[bool] = []
+    sampler = sampler_after(monkeypatch, 0)
+    scope: dict[str, Any] = {"sys": sys, "seen": lambda frame: found.append(sampler._is_at_ours(frame))}
+    for name, file, body in (
+        ("unique", "site-packages/numpy/lib/arraysetops.py", "seen(sys._getframe())"),
+        ("look", str(Path(stacks.__file__).parent / "padding.py"), "unique()"),
+        ("main", "train.py", "look(); unique()"),
+    ):
+        exec(compile(f"def {name}():\n    {body}", file, "exec"), scope)  # noqa: S102 - a frame has its function's file
+    scope["main"]()
+    assert found == [True, False]
 
 
 def test_another_thread_may_have_held_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,7 @@ def _tokens_without(values: NDArray[Any], column: int) -> tuple[Lengths, int] | 
     if lengths is None:
         return None
     some = values[: max(_ENOUGH // values.shape[1], _FEW_ROWS)]
+    some = some[:, :_ENOUGH] if column else some[:, -_ENOUGH:]  # the end without padding
     fill = int(numbers[counts.argmax()])
     return (lengths, fill) if len(np.unique(some[some != fill])) >= _LEAST_TOKENS else None
 

@@ -320,6 +320,7 @@ class StackSampler:
         self.in_windows = WindowLooks(shown_file, text_of)
         """The samples while windows were recorded."""
         self._whystall = str(Path(__file__).parent.parent)
+        self._capture = str(Path(__file__).parent)
         self._switching = Switching()
 
     def step_ends(self) -> None:
@@ -402,7 +403,7 @@ class StackSampler:
         frames.pop(threading.get_ident(), None)
         self.outside.uses(functools.partial(_packages, frame))
         outside = self._outside(frame, step)
-        if part is None:
+        if part is None or (not recording and self._is_at_ours(frame)):
             del frame, frames
             self.outside.add(outside, step)
             return
@@ -480,6 +481,17 @@ class StackSampler:
         code = found.f_code
         name = f"{leaf.f_globals.get('__name__', '?')}:{leaf.f_code.co_name}"
         return part, code.co_filename, found.f_lineno or code.co_firstlineno, code.co_name, name
+
+    def _is_at_ours(self, frame: FrameType) -> bool:
+        """Whether a thread of the job's is in work of the capture's, in a library that this calls for example."""
+        at: FrameType | None = frame
+        for _ in range(_DEEPEST):
+            if at is None:
+                return False
+            if at.f_code.co_filename.startswith(self._capture):
+                return True
+            at = at.f_back
+        return False
 
     def _leaf(self, frame: FrameType) -> FrameType:
         """The innermost frame that is not whystall's."""
