@@ -338,6 +338,8 @@ def test_after_a_window_a_long_run_is_looked_at_as_often_as_at_first(monkeypatch
         ("/scratch/compiled/7c/c7c3uyqe44ufyh7wvsoyqh4hvd6bbofpct3xcrjxx5eeyccridf2.py", True),
         ("/scratch/compiled/7c/cells.py", False),
         ("/home/me/torchinductor_tests.py", False),
+        ("/tmp/torch_geometric.nn.conv.sage_conv_SAGEConv_propagate_6qo6y31s.py", True),  # noqa: S108
+        ("/home/me/train.v2.py", False),
     ],
 )
 def test_what_the_compiler_wrote_is_nobodys_own_code(file: str, *, library: bool) -> None:

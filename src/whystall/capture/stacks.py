@@ -68,11 +68,12 @@ _MOST_WRITTEN: Final = 60
 _MOST_THREADS: Final = 8
 _DEEPEST: Final = 200
 _LONGEST_TEXT: Final = 120
-# Code that its user did not write: installed packages, Python's own library, and code of torch's compiler (its cache
-# has that name, or lies where its user wants it: there a file's name is 52 letters and digits of a hash).
+# Code that its user did not write: installed packages, Python's own library, code of torch's compiler (its cache has
+# that name, or lies where its user wants it: there a file's name is 52 letters and digits of a hash), and modules that
+# a library writes into temporary files by their dotted names (torch_geometric/template.py).
 _LIBRARY: Final = re.compile(
     r"[/\\](site-packages|dist-packages|lib[/\\]python\d[\d.]*|torchinductor_[^/\\]*)[/\\]"
-    r"|[/\\]\w\w[/\\]c[a-z2-7]{51}\.py$|^<(?!ipython-input-)"
+    r"|[/\\]\w\w[/\\]c[a-z2-7]{51}\.py$|[/\\][a-z_]\w*(\.[a-z_]\w*){2,}_\w{8}\.py$|^<(?!ipython-input-)"
 )
 # IPython's names for the code of a cell: in a terminal, and in a notebook.
 _CELL: Final = re.compile(r"^<ipython-input-(?P<number>\d+)-\w+>$|[/\\]ipykernel_\d+[/\\]\d+\.py$")

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import msgspec
 
 from whystall.analysis.whole_job import WholeJob
+from whystall.diagnosis.detectors.job_lines import imported
 from whystall.diagnosis.finding import Diagnosis, Finding, JobSaving, Verdict
 from whystall.diagnosis.gains import severity_of
 from whystall.diagnosis.units import duration
 
 _LEAST: Final = 0.1
 """Share of the job from which a cause outside of steps may be the headline (reference: whole-job.md, section 4)."""
+_LARGE: Final = 0.25
+"""Share of the job from which a single line outside of steps is, where no cause was found."""
 
 
 def of_whole_job(job: WholeJob | None, verdict: Verdict, diagnosis: Diagnosis) -> tuple[Verdict, Diagnosis]:
     """The verdict and the findings, with the cause outside of steps first where it saves more of the job's time.
 
-    A cause whose removal may save nothing is no headline.
+    A cause whose removal may save nothing is no headline. Where there is no cause the verdict begins with the line that
+    takes a large share of the job outside of steps: a fact, and no promise.
     """
     best = _costliest(diagnosis.findings)
-    if job is None or best is None or best.saves is None or not best.saves.floor_ns:
+    if job is None:
         return verdict, diagnosis
+    if best is None or best.saves is None or not best.saves.floor_ns:
+        return _with_longest_line(job, verdict), diagnosis
     saved = best.saves.expected_ns
     if saved < _LEAST * job.wall_ns or saved <= _saved_in_steps(job, verdict):
-        return verdict, diagnosis
+        return _with_longest_line(job, verdict), diagnosis
     first = msgspec.structs.replace(best, severity=severity_of(saved / job.wall_ns))
     findings = [first, *(one for one in diagnosis.findings if one is not best)]
     told = msgspec.structs.replace(
@@ -37,6 +44,28 @@ def of_whole_job(job: WholeJob | None, verdict: Verdict, diagnosis: Diagnosis) -
         confidence=best.confidence,
     )
     return told, msgspec.structs.replace(diagnosis, findings=findings)
+
+
+def _with_longest_line(job: WholeJob, verdict: Verdict) -> Verdict:
+    """A verdict without a cause, behind the line outside of steps that takes a large share of the job."""
+    if verdict.cause is not None:
+        return verdict
+    lines: Counter[tuple[str, str, int, str]] = Counter()
+    for where, places in (("before the first step ends", job.before_steps), ("after the last step", job.after_steps)):
+        for place in places:
+            if not imported(place):
+                lines[where, place.file, place.line, place.text or place.function] += place.ns
+    if not lines:
+        return verdict
+    (where, file, line, text), spent = lines.most_common(1)[0]
+    share = spent / max(job.wall_ns, 1)
+    if share < _LARGE:
+        return verdict
+    summary = (
+        f"One line takes {min(share, 1.0) * 100:.0f} % of the job {where}: {file}:{line} {text} "
+        f"({duration(spent)} of {duration(job.wall_ns)})."
+    )
+    return msgspec.structs.replace(verdict, summary=summary, basis=f"{verdict.summary} {verdict.basis}".strip())
 
 
 def _costliest(findings: list[Finding]) -> Finding | None:

@@ -13,7 +13,9 @@ Owner = Literal["user", "library", "nobody"]
 _FRAME: Final = re.compile(r"^(?P<file>.+?\.py)\((?P<line>\d+)\): (?P<symbol>.+)$")
 _INSTALLED: Final = re.compile(r"^.*[/\\](?:site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\]")
 # Generated code, and code without a file.
-_GENERATED: Final = re.compile(r"torchinductor_|[/\\]inductor_cache[/\\]|^<")
+_GENERATED: Final = re.compile(
+    r"torchinductor_|[/\\]inductor_cache[/\\]|(^|[/\\])[a-z_]\w*(\.[a-z_]\w*){2,}_\w{8}\.py$|^<"
+)
 # Packages that every job calls, and that users do not change: the calling function is more useful.
 _BENEATH: Final = frozenset({"torch", "triton", "numpy", "functorch", "whystall", "_pytest"})
 # Kineto leaves out the folder in which packages are installed, so that they look like the user's own code.
