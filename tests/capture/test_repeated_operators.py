@@ -39,6 +39,26 @@ def test_what_only_constants_go_into_is_computed_again() -> None:
     assert stack() == 0
 
 
+@pytest.mark.parametrize(("evaluated_first", "times"), [(True, 0), (False, 1)])
+def test_training_cannot_use_what_an_evaluation_computed_from_the_same(evaluated_first: bool, times: int) -> None:
+    """The weights of one step are evaluated, and then learned from; within one step one result would do for both."""
+    weight = torch.randn(400, 400, requires_grad=True)
+    given = torch.randn(400, 400)
+
+    def step() -> None:
+        with torch.no_grad():
+            weight.add_(0.01)
+            if evaluated_first:
+                (given @ weight).sum()
+        (given @ weight).sum().backward()
+        if not evaluated_first:
+            with torch.no_grad():
+                (given @ weight).sum()
+
+    found = seen(step).found
+    assert (0 if found is None else round(sum(one.name == "aten::mm" for one in found.modules))) == times
+
+
 def test_steps_that_were_kept_off_their_core_do_not_end_the_look() -> None:
     late = RepeatsSeen(torch, lambda: True)
     late._looks = late._looks[1:]  # operators alone, which come after 24 steps

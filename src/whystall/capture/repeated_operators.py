@@ -90,8 +90,10 @@ class RepeatedOperators:
         self._shortest: tuple[float, dict[Kind, int]] = (inf, {})
         self._read: frozenset[Kind] | None = None
         self._long: frozenset[object] = frozenset()
-        self._seen: dict[Sum, int] = {}
-        """The step of its latest occurrence."""
+        self._seen: dict[Sum, tuple[int, bool]] = {}
+        """The step of its latest occurrence, and whether that one was learned from."""
+        self._learns = False
+        """Whether the current operator's result has a gradient."""
         self._step = 0
         self._judged: dict[Any, bool] = {}
 
@@ -199,6 +201,7 @@ class RepeatedOperators:
         try:
             frame = sys._getframe(2)  # noqa: SLF001
             with unseen(self._torch):
+                self._learns = self._is_learned_from(given)
                 if self._read is not None:
                     self.unread.note(function, given, named, output, ended - began, frame, back=back)
                 if not back:
@@ -255,16 +258,26 @@ class RepeatedOperators:
         return taken
 
     def _count_again(self, function: Any, key: Sum, lasted: int) -> bool:
-        """Whether a call was there before; then its time counts."""
-        before = self._seen.get(key)
-        self._seen[key] = self._step
+        """Whether a call was there before; then its time counts.
+
+        A result that is learned from cannot be one that was computed without a gradient, as an evaluation does, nor one
+        of an earlier step, whose backward pass has freed it.
+        """
+        before, learned = self._seen.get(key, (None, False))
+        self._seen[key] = self._step, self._learns
         # Where batches come in their turn, all that was given some steps ago is.
         in_turn = before is not None and before < self._step - 1 and self._in_rounds()
+        kept = not self._learns or (learned and before == self._step)
         frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the callers
-        if before is not None and lasted and not in_turn and not _in_loader(frame):
+        if before is not None and lasted and kept and not in_turn and not _in_loader(frame):
             self.tally.again[place_of(_shown(function), frame)] += lasted
             self.tally.calls += 1
         return before is not None
+
+    def _is_learned_from(self, given: tuple[Any, ...]) -> bool:
+        tensors = (one for each in given for one in (each if isinstance(each, list | tuple) else (each,)))
+        learnable = any(isinstance(one, self._torch.Tensor) and one.requires_grad for one in tensors)
+        return learnable and bool(self._torch.is_grad_enabled())
 
     def _judges(self, function: Any) -> bool:
         """Whether an operator computes something from its inputs, and does nothing else."""
