@@ -235,16 +235,17 @@ def _module_body(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def _runs_the_model(frame: FrameType | None) -> bool:
-    """Whether a model is called, learns or is updated in a frame or its callers."""
+def _runs_the_model(frame: FrameType | None) -> FrameType | None:
+    """The outermost frame, of these and its callers, in which a model is called, learns or is updated."""
+    found = None
     for _ in range(_DEEPEST):
         if frame is None:
             break
         module = str(frame.f_globals.get("__name__", ""))
         if module.startswith("torch.") and frame.f_code.co_name in _OF_MODELS.get(module, _OF_OPTIMIZERS):
-            return True
+            found = frame
         frame = frame.f_back
-    return False
+    return found
 
 
 def _packages(frame: FrameType | None) -> set[str]:
@@ -440,24 +441,33 @@ class StackSampler:
         self.outside.add(place, 0)
 
     def _outside(self, frame: FrameType, step: int) -> Place:
-        """The innermost line of the user's own code, without its part of a step, and the kind of work that it does."""
+        """The innermost line of the user's own code, without its part of a step, and the kind of work that it does.
+
+        Where a model runs it is the line that calls the model.
+        """
         leaf = self._leaf(frame)
-        own: FrameType | None = leaf
-        for _ in range(_DEEPEST):
-            if own is None or not self._is_library(own.f_code.co_filename):
-                break
-            own = own.f_back
-        found = own or leaf
+        own = self._users(leaf)
+        model = _runs_the_model(leaf)
+        found = (self._users(model) if model is not None else own) or own or leaf
         role = self._loop.episode(own) or _episode_below(leaf, own) or ""
         work = _work_below(leaf, own)
         if work == WAITING:
             work = WORKERS if not step or self._session.loader_is_new else ""
-        if not work and not step and _runs_the_model(leaf):
+        if not work and not step and model is not None:
             work = MODEL
         inner = _module_body(leaf) or leaf if work == IMPORTS else leaf
         name = f"{inner.f_globals.get('__name__', '?')}:{inner.f_code.co_name}"
         line = found.f_lineno or found.f_code.co_firstlineno
         return found.f_code.co_filename, line, found.f_code.co_name, name, work, role
+
+    def _users(self, frame: FrameType) -> FrameType | None:
+        """The innermost frame, of these and its callers, of code that is the user's."""
+        own: FrameType | None = frame
+        for _ in range(_DEEPEST):
+            if own is None or not self._is_library(own.f_code.co_filename):
+                break
+            own = own.f_back
+        return own
 
     def _beside(self, frame: FrameType) -> LineKey | None:
         """Where a thread beside the job's is, unless it waits or is ours."""
