@@ -137,7 +137,7 @@ def test_a_rival_is_rejected_once_for_what_it_is_worth_where_it_is_worth_most() 
     ("busy", "told"), [(0.9, "leave it"), (0.02, "busy 2.0 % of the time, would idle all the same")]
 )
 def test_what_hides_a_cause_is_said_as_it_is(busy: float, told: str) -> None:
-    device = SimpleNamespace(busy_ns=round(busy * 1000), window_ns=1000)
+    device = SimpleNamespace(busy_ns=round(busy * 1000), window_ns=1000, steps=())
     rank: Any = SimpleNamespace(analysis=SimpleNamespace(devices=[device]))
     assert told in what_is_hidden(rank, "the host waits")
 

@@ -120,7 +120,7 @@ class Teller:
         more = saved - candidate.attributed_ns
         if not isinstance(candidate, Replayed) or more <= _ROUNDED * candidate.attributed_ns:
             return []
-        return [time("saved beyond its own time, in work that waits for it", more, per=per)]
+        return [time("saved beyond its own time, in work that waits for it or goes with it", more, per=per)]
 
     def _step_ns(self, candidate: Valued) -> int:
         """The length that a gain relates to, as reported."""

@@ -343,7 +343,7 @@ def efficiency_line(report: Report) -> str:
     rating = next((row for row in figures.devices if (row.rank, row.device) == spoken_of), None)
     if figures.mfu is not None and rating is not None:
         if rating.rated_steps is not None:
-            told.append(f"of {fmt.plural(rating.rated_steps, 'steady step')}: others are far longer")
+            told.append(f"of {fmt.plural(rating.rated_steps, 'steady step')}, without far longer ones")
         if rating.covered_share < _FULLY_COVERED:
             told.append(f"FLOPs known of {fmt.share(rating.covered_share)} of device time, so MFU is at least this")
         if rating.measured is not None:

@@ -44,11 +44,15 @@ _ANOTHER_MODEL: Final = (
 )
 _FALLS_BACK: Final = (
     "Scaled dot product attention is called, and finds no fused form for these tensors: half precision, a head size of "
-    "at most 256 that is a multiple of eight, and no mask that needs a gradient have one on GPUs; on CPUs no dropout, "
-    "and a mask of two or four dimensions (mask[None] of a mask per head). Allow the fused form alone once: a warning "
-    "then says what stands in its way."
+    "at most 256 that is a multiple of eight, and no mask that needs a gradient have one on GPUs. Larger heads have a "
+    "memory-efficient form, but not with enable_gqa=True: repeat keys and values (repeat_interleave) instead. On CPUs "
+    "no dropout, and a mask of two or four dimensions (mask[None] of a mask per head). Allow the fused forms alone "
+    "once: a warning then says what stands in the way of each."
 )
-_ASKS_WHY: Final = "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION): ..."
+_ASKS_WHY: Final = (
+    "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
+    "with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]): ..."
+)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
