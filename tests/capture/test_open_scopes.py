@@ -14,9 +14,16 @@ import pytest
 
 from whystall.capture import open_scopes
 from whystall.capture.config import CaptureConfig, Schedule
-from whystall.capture.open_scopes import note_open_scopes, scopes_are_left_open, within_an_operator
+from whystall.capture.open_scopes import (
+    jobs_scope_is_left_open,
+    keep_in_mind,
+    one_is_left_open,
+    within_an_operator,
+)
+from whystall.capture.recorder import Recorder
 from whystall.capture.recording import Recording
 from whystall.capture.stepless import SteplessWindow
+from whystall.capture.windows import Action
 
 torch = pytest.importorskip("torch")
 JOBS = Path(__file__).parent / "jobs"
@@ -35,30 +42,44 @@ def held(name: str) -> Iterator[None]:
         yield
 
 
-def test_a_scope_that_was_open_counts_until_it_closes() -> None:
-    with torch.profiler.record_function("before"):
-        pass
-    note_open_scopes(torch)
-    assert not scopes_are_left_open()
-    with held("outer"):
-        with held("inner"):
-            note_open_scopes(torch)
-            assert scopes_are_left_open()
-        assert scopes_are_left_open()
-    assert not scopes_are_left_open()
+@pytest.mark.parametrize("written", [True, False])
+def test_scopes_that_had_not_ended_are_known(tmp_path: Path, *, written: bool) -> None:
+    recorder = Recorder(torch, CaptureConfig(folder=str(tmp_path)), tmp_path)
+    recorder.start_at_once()
+    with torch.profiler.record_function("ended \\"):
+        torch.ones(2)
+    with torch.profiler.record_function("epoch 3"):
+        recorder.stop() if written else recorder.drop()
+        assert open_scopes._left_open == {"epoch 3"}
+    assert one_is_left_open()
+    assert jobs_scope_is_left_open()
 
 
-def test_no_window_by_the_clock_begins_in_a_scope_that_the_last_one_left_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "jobs"),
+    [
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", False),
+        ("Optimizer.step#AdamW.step", False),
+        ("aten::mm", False),
+        ("DistributedDataParallel.forward", False),
+        ("model_inference", True),
+        ("Optimizing", True),
+    ],
+)
+def test_scopes_of_torchs_calls_end_before_a_step(name: str, *, jobs: bool) -> None:
+    keep_in_mind({name})
+    assert one_is_left_open()
+    assert jobs_scope_is_left_open() is jobs
+
+
+def test_no_window_by_the_clock_follows_one_that_left_a_scope_open(tmp_path: Path) -> None:
     window = SteplessWindow(torch, CaptureConfig(folder=str(tmp_path)), tmp_path, lambda work: work(), lambda: True)
     window._begin()
     assert window.running
     with held("a batch"):
         window._end()
-        assert not window.running
-        window._begin()
-        assert not window.running
     window._begin()
-    assert window.running
+    assert not window.running
     window.discard()
 
 
@@ -81,14 +102,17 @@ def test_no_window_by_the_clock_begins_or_ends_within_an_operator(tmp_path: Path
     assert not within_an_operator(torch, sys._getframe())
 
 
-def test_a_window_of_steps_waits_for_the_scope() -> None:
-    recording = Recording(torch, CaptureConfig(folder="", schedule=Schedule()), Path(), lambda _: None)
-    assert recording._may_begin()
-    with held("an epoch"):
-        note_open_scopes(torch)
-        assert not recording._may_begin()
-    recording._looks_again_s = 0.0
-    assert recording._may_begin()
+def test_no_window_of_steps_follows_one_that_left_a_scope_of_the_jobs_open() -> None:
+    notes: list[str] = []
+    recording = Recording(torch, CaptureConfig(folder="", schedule=Schedule()), Path(), notes.append)
+    keep_in_mind({"Optimizer.step#SGD.step"})
+    recording.act(Action.START)
+    assert recording.running
+    recording.recorder.drop()
+    keep_in_mind({"an epoch"})
+    recording.act(Action.START)
+    assert not recording.running
+    assert notes == ["no further windows: a scope of the job's own (record_function) was open as one ended"]
 
 
 def test_windows_one_after_another_do_no_harm_to_scopes_across_them(tmp_path: Path) -> None:

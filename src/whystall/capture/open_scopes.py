@@ -2,32 +2,68 @@
 
 torch's profiler gives each scope (``record_function``, an operator) that begins under it a place in its own memory, in
 which the scope's end is written. A profiler that ends meanwhile frees it; a scope that then ends under another profiler
-writes into what is no longer its own, and the process crashes later, somewhere else (seen with torch 2.13).
+writes into what is no longer its own, and the process crashes, there or later (seen with torch 2.13).
+
+A trace marks the scopes that had not ended. Those of torch's own calls have ended where a step does, as the calls have
+returned. When one of the job's own ends is not known: no window follows.
 """
 
 from __future__ import annotations
 
-import gc
 import os
-import weakref
+import re
+from collections.abc import Iterable
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 # Packages of torch whose frames run within an operator or within code that torch compiled.
 _WITHIN: Final = tuple(f"torch{os.sep}{package}{os.sep}" for package in ("_library", "_functorch", "_inductor"))
+# torch's own names of calls: loaders, optimizers, wrappers of models, its compiler's, operators.
+_OF_CALLS: Final = re.compile(
+    r"^(enumerate\(DataLoader\)|Optimizer\.|DistributedDataParallel\.|FSDP|ProfilerStep|Torch-Compiled|CompiledF|"
+    r"## Call |autograd::|\w+::)"
+)
+_UNFINISHED: Final = re.compile(rb'"name": ?"((?:[^"\\]|\\.){1,512})"[^{}]{0,512}\{[^{}]{0,2048}"finished": ?false')
+_OVERLAP: Final = 4096
+_CHUNK: Final = 1 << 20
 
-_left_open: Final[list[weakref.ref[Any]]] = []
+_left_open: Final[set[str]] = set()
 
 
-def note_open_scopes(torch: Any) -> None:
-    """Called as a profiler ends: keeps in mind the scopes that are open now."""
-    known = {id(scope) for scope in _still_open()}
-    _left_open.extend(weakref.ref(scope) for scope in _open_scopes(torch) if id(scope) not in known)
+def keep_in_mind(names: Iterable[str]) -> None:
+    """Receives the scopes that were open as a profiler ended."""
+    _left_open.update(names)
 
 
-def scopes_are_left_open() -> bool:
-    """Whether a scope that was open as a profiler ended still is; one that its owner keeps counts as open."""
-    return bool(_still_open())
+def one_is_left_open() -> bool:
+    """Whether a scope was open as a profiler ended: an arbitrary instant may still be within it."""
+    return bool(_left_open)
+
+
+def jobs_scope_is_left_open() -> bool:
+    """Whether one of the job's own was; those of torch's calls end before a step does."""
+    return not all(map(_OF_CALLS.match, _left_open))
+
+
+def unfinished_in(plain: Path) -> set[str]:
+    """The names of the scopes that a trace (JSON as Kineto writes it) marks as not ended."""
+    found: set[str] = set()
+    before = b""
+    with plain.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            text = before + chunk
+            if b'"finished"' in text:
+                found.update(name.decode("utf-8", "replace") for name in _UNFINISHED.findall(text))
+            before = text[-_OVERLAP:]
+    return found
+
+
+def unfinished_of(profiler: Any, stopped_ns: int) -> set[str]:
+    """The same of a profiler whose trace is not written: all that lasted beyond the instant before it was stopped."""
+    results = getattr(profiler.profiler, "kineto_results", None)
+    events = results.events() if results is not None else []
+    return {event.name() for event in events if event.start_ns() + event.duration_ns() >= stopped_ns}
 
 
 def within_an_operator(torch: Any, frame: FrameType | None) -> bool:
@@ -42,19 +78,3 @@ def within_an_operator(torch: Any, frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _still_open() -> list[Any]:
-    alive = [(reference, scope) for reference in _left_open if (scope := reference()) is not None]
-    _left_open[:] = [reference for reference, _ in alive]
-    return [scope for _, scope in alive]
-
-
-def _open_scopes(torch: Any) -> list[Any]:
-    """The scopes of Python that were entered; a scope is freed as its block ends."""
-    kind = torch.autograd.profiler.record_function
-    return [
-        one
-        for one in gc.get_objects()
-        if issubclass(type(one), kind) and object.__getattribute__(one, "__dict__").get("record") is not None
-    ]

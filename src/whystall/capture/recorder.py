@@ -17,7 +17,7 @@ from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
 from whystall.capture.heap import give_back_free_memory
 from whystall.capture.moments import is_half_there
-from whystall.capture.open_scopes import note_open_scopes
+from whystall.capture.open_scopes import keep_in_mind, unfinished_in, unfinished_of
 from whystall.capture.python_tools import is_profiled
 from whystall.capture.sums import unseen
 from whystall.run_folder.description import MOST_OF_ROUNDS
@@ -47,7 +47,7 @@ class Recorder:
         self._written: Path | None = None
         self._published = 0
         self._unwanted = False
-        self._thread = 0
+        self._thread = self._stopped_ns = 0
 
     @property
     def running(self) -> bool:
@@ -132,6 +132,7 @@ class Recorder:
         ended = self._marks - self._config.schedule.warmup
         if not whole and ended >= 0:
             profiler.add_metadata_json(WHOLE_STEPS, str(ended))
+        self._stopped_ns = clock.time_ns()
         try:
             with unseen(self._torch):
                 profiler.stop()
@@ -174,8 +175,8 @@ class Recorder:
             (self._folder / self.files.pop(0)).unlink(missing_ok=True)
 
     def _write(self, profiler: Any) -> None:
-        note_open_scopes(self._torch)
         if self._unwanted:
+            keep_in_mind(unfinished_of(profiler, self._stopped_ns))
             return
         if not self._folder.is_dir():  # Kineto would report it on the job's standard error
             raise FileNotFoundError(str(self._folder))
@@ -184,6 +185,7 @@ class Recorder:
         plain = packed.with_name(f"{packed.name}.json")
         try:
             profiler.export_chrome_trace(str(plain))
+            keep_in_mind(unfinished_in(plain))
             with plain.open("rb") as source, gzip.GzipFile(packed, "wb", 2, mtime=0) as target:
                 shutil.copyfileobj(source, target, _COPY_BYTES)
             self._written = packed

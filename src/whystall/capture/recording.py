@@ -11,7 +11,7 @@ from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
 from whystall.capture.descriptors import deadly_size
 from whystall.capture.moments import imports
-from whystall.capture.open_scopes import scopes_are_left_open
+from whystall.capture.open_scopes import jobs_scope_is_left_open
 from whystall.capture.python_tools import is_profiled
 from whystall.capture.recorder import Recorder
 from whystall.capture.together import Together
@@ -53,12 +53,12 @@ class Recording:
         return self.recorder.running
 
     def _may_begin(self) -> bool:
-        """Whether a profiler can safely begin: nothing is being imported, and no other profiler left a scope open."""
+        """Whether nothing is being imported, so that a profiler can safely begin."""
         now_s = clock.monotonic()
         if now_s < self._looks_again_s:
             return False
         if not imports():
-            return not scopes_are_left_open()
+            return True
         self._looks_again_s = now_s + _LOOKS_AGAIN_S
         self._note(_PUT_OFF)
         return False
@@ -90,6 +90,10 @@ class Recording:
         if deadly_size() < math.inf:
             self.windows.no_more()
             self._note("no window was recorded: the job limits the size of files, and dies of a larger one (SIGXFSZ)")
+            return
+        if jobs_scope_is_left_open():
+            self.windows.no_more()
+            self._note("no further windows: a scope of the job's own (record_function) was open as one ended")
             return
         if self._sees_python and is_profiled():
             self._note("Python stacks and modules were not recorded: a profiler of Python's is at work in the job")

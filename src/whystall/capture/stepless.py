@@ -17,7 +17,7 @@ from whystall._native import call_on_main_thread
 from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
 from whystall.capture.moments import imports, imports_on_main_thread, is_unfit
-from whystall.capture.open_scopes import scopes_are_left_open, within_an_operator
+from whystall.capture.open_scopes import one_is_left_open, within_an_operator
 from whystall.capture.recorder import Recorder
 from whystall.capture.torch_hooks import compiles_now
 from whystall.run_folder.layout import rank_files, staged_description
@@ -91,7 +91,9 @@ class SteplessWindow:
             call_on_main_thread(lambda: self._pausing(self._begin))
 
     def _begin(self) -> None:
-        if self._is_not_now(elsewhere=True) or ((compiles_now() or scopes_are_left_open()) and self._put_off()):
+        if one_is_left_open():
+            return  # and the due instant stays infinite
+        if self._is_not_now(elsewhere=True) or (compiles_now() and self._put_off()):
             return
         if not self._missing():
             self._due_s = clock.monotonic() + _AFTER_S
