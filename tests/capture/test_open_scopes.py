@@ -55,6 +55,37 @@ def test_scopes_that_had_not_ended_are_known(tmp_path: Path, *, written: bool) -
     assert jobs_scope_is_left_open()
 
 
+@pytest.mark.parametrize(("every", "left"), [(1, set()), (4, {"epoch"})])
+def test_a_scope_that_each_step_has_ends_with_the_next_one(tmp_path: Path, every: int, left: set[str]) -> None:
+    """The window ends within the scope of a step, or within that of an epoch which began in it."""
+    config = CaptureConfig(folder=str(tmp_path), schedule=Schedule(warmup=1, active=5))
+    recorder, name = Recorder(torch, config, tmp_path), "step" if every == 1 else "epoch"
+    recorder.start()
+    scope: Any = None
+    for step in range(6):
+        if step % every == 0:
+            if scope is not None:
+                scope.__exit__(None, None, None)
+            scope = torch.profiler.record_function(name)
+            scope.__enter__()
+        torch.ones(2) + 1
+        recorder.mark()
+        if every == 1 and step < 5:
+            scope.__exit__(None, None, None)
+            scope = None
+    recorder.stop(whole=True)
+    assert {one for one in open_scopes._left_open if not one.startswith("ProfilerStep")} == left
+    if scope is not None:
+        scope.__exit__(None, None, None)
+
+
+def test_texts_are_counted_across_the_pieces_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_scopes, "_CHUNK", 7)
+    monkeypatch.setattr(open_scopes, "_OVERLAP", 5)
+    (tmp_path / "file").write_bytes(text := b"abcabcabxabcabcab" * 9)
+    assert open_scopes._counted(tmp_path / "file", [b"abc", b"bxa", b"z"]) == [text.count(b"abc"), 9, 0]
+
+
 @pytest.mark.parametrize(
     ("name", "jobs"),
     [

@@ -5,14 +5,15 @@ which the scope's end is written. A profiler that ends meanwhile frees it; a sco
 writes into what is no longer its own, and the process crashes, there or later (seen with torch 2.13).
 
 A trace marks the scopes that had not ended. Those of torch's own calls have ended where a step does, as the calls have
-returned. When one of the job's own ends is not known: no window follows.
+returned; one that each recorded step has ends within the next step. When another one ends is not known: no window
+follows.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -26,6 +27,8 @@ _OF_CALLS: Final = re.compile(
 )
 _UNFINISHED: Final = re.compile(rb'"name": ?"((?:[^"\\]|\\.){1,512})"[^{}]{0,512}\{[^{}]{0,2048}"finished": ?false')
 _OVERLAP: Final = 4096
+_FEWEST: Final = 3
+"""Scopes of one name that a window of as many steps or fewer must hold, for each step to have one."""
 _CHUNK: Final = 1 << 20
 
 _left_open: Final[set[str]] = set()
@@ -47,16 +50,38 @@ def jobs_scope_is_left_open() -> bool:
 
 
 def unfinished_in(plain: Path) -> set[str]:
-    """The names of the scopes that a trace (JSON as Kineto writes it) marks as not ended."""
-    found: set[str] = set()
+    """The names of the scopes that a trace (Kineto's JSON) marks as not ended, without those that each step has."""
+    found: set[bytes] = set()
+    for text, _ in _stretches(plain):
+        if b'"finished"' in text:
+            found.update(_UNFINISHED.findall(text))
+    asked = [name for name in found if not _OF_CALLS.match(_text(name))]
+    if asked:
+        steps, *times = _counted(plain, [b'"name": "ProfilerStep#', *(b'"name": "' + name + b'"' for name in asked)])
+        found -= {name for name, count in zip(asked, times, strict=True) if count >= max(steps, _FEWEST)}
+    return {_text(name) for name in found}
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
+
+
+def _stretches(plain: Path) -> Iterator[tuple[bytes, int]]:
+    """A file in pieces, each behind the end of the one before, and how long that end is."""
     before = b""
     with plain.open("rb") as file:
         while chunk := file.read(_CHUNK):
-            text = before + chunk
-            if b'"finished"' in text:
-                found.update(name.decode("utf-8", "replace") for name in _UNFINISHED.findall(text))
-            before = text[-_OVERLAP:]
-    return found
+            yield before + chunk, len(before)
+            before = chunk[-_OVERLAP:]
+
+
+def _counted(plain: Path, texts: list[bytes]) -> list[int]:
+    """How often a file has each of some texts."""
+    times = [0] * len(texts)
+    for piece, known in _stretches(plain):
+        for place, text in enumerate(texts):
+            times[place] += piece.count(text, max(known - len(text) + 1, 0))
+    return times
 
 
 def unfinished_of(profiler: Any, stopped_ns: int) -> set[str]:

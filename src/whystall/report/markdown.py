@@ -184,7 +184,8 @@ def _findings(report: Report, limits: Limits) -> Iterator[str]:
         for note in view.notes:
             worth = f" ({escape(note.gain)})" if note.gain else ""
             advice = f" {escape(note.remedy)}" if note.remedy else ""
-            yield f"- {escape(note.title)} {code(note.id)}{worth}{advice}"
+            scope = f" · {escape(note.scope)}" if note.scope else ""
+            yield f"- {escape(note.title)} {code(note.id)}{scope}{worth}{advice}"
         yield ""
     if view.omitted:
         yield f"… {view.omitted:,} more\n"

@@ -154,7 +154,7 @@ def _findings(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
     if view.notes:
         yield _heading("Worth knowing")
     for note in view.notes:
-        yield Text(f"- {note.title} ({note.id})")
+        yield Text(f"- {note.title} ({note.id}{f', {note.scope}' if note.scope else ''})")
         if verbose or note.remedy:
             yield from _indented(_details(note, full=verbose))
     if view.omitted:
