@@ -28,7 +28,7 @@ _OF_CALLS: Final = re.compile(
 _UNFINISHED: Final = re.compile(rb'"name": ?"((?:[^"\\]|\\.){1,512})"[^{}]{0,512}\{[^{}]{0,2048}"finished": ?false')
 _OVERLAP: Final = 4096
 _FEWEST: Final = 3
-"""Scopes of one name that a window of as many steps or fewer must hold, for each step to have one."""
+"""A window holds at least this many scopes of one name, and one for each of its steps, where each step has one."""
 _CHUNK: Final = 1 << 20
 
 _left_open: Final[set[str]] = set()
