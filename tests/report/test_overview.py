@@ -214,3 +214,19 @@ def test_what_ran_and_when_stands_first_and_is_not_told_to_others() -> None:
             msgspec.structs.replace(report, source=msgspec.structs.replace(source, command="python secret_job.py"))
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("paths", "files"),
+    [
+        (["rank0.json", "rank1.json"], "2 files"),
+        (["trace.json", "trace.json"], "2 files"),  # of two folders
+        (["merged.json (python 3)", "merged.json (python 4)"], "1 file"),
+        (["merged.json (python 3)", "merged.json (python 4)", "rank7.json"], "2 files"),
+    ],
+)
+def test_a_file_that_holds_several_processes_counts_once(paths: list[str], files: str) -> None:
+    report = made()
+    rows = [msgspec.structs.replace(report.source.files[0], path=path, rank=rank) for rank, path in enumerate(paths)]
+    merged = msgspec.structs.replace(report, source=msgspec.structs.replace(report.source, files=rows))
+    assert files in overview.source_line(merged)

@@ -16,7 +16,7 @@ from whystall.diagnosis.finding import Gain
 from whystall.report import format as fmt
 from whystall.report.names import clean, line_of_code
 from whystall.report.ranks import RankReport, only_summarised
-from whystall.report.schema import Report
+from whystall.report.schema import Report, Source
 from whystall.report.vocabulary import PARTS, Part
 from whystall.trace.steps import is_of_an_engine
 
@@ -279,10 +279,16 @@ def source_line(report: Report) -> tuple[str, ...]:
         clean(source.framework, 60) if source.framework else None,
         fmt.plural(len(source.ranks), "rank") if source.ranks else None,
         f"world size {source.world_size:,}" if source.world_size and source.world_size > len(source.ranks) else None,
-        fmt.plural(len(source.files), "file"),
+        fmt.plural(_files(source), "file"),
         fmt.plural(source.events, "event"),
     ]
     return tuple(phrase for phrase in phrases if phrase)
+
+
+def _files(source: Source) -> int:
+    """How many files there are: one may hold the recordings of several processes, which its rows name in brackets."""
+    merged = {(file.path.rpartition(" (")[0], file.bytes) for file in source.files if file.path.endswith(")")}
+    return len(merged) + sum(not file.path.endswith(")") for file in source.files)
 
 
 def _day(unix_ns: int) -> str:
