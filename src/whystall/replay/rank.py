@@ -54,7 +54,7 @@ def drawn_rank(number: int, trace: Trace, class_of: NDArray[np.uint8], window: W
     busiest = [int(thread) for thread in np.argsort(-counts, kind="stable")[:_MOST_THREADS] if counts[thread]]
     talking = np.unique(host.thread[host.state == HostState.COMMUNICATION])[:_MOST_THREADS].tolist()
     training, backward = training_thread(trace), frozenset(sorted(backward_threads(trace))[:_MOST_THREADS])
-    if training is None and (turns := taking_turns(trace)) is not None:
+    if (turns := taking_turns(trace)) is not None and training in (None, turns[0]):
         training, backward = turns
     if talking and training is not None:
         host = as_others_saw(host, spans_of(host, training, None), training)
