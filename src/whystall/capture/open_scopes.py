@@ -4,9 +4,9 @@ torch's profiler gives each scope (``record_function``, an operator) that begins
 which the scope's end is written. A profiler that ends meanwhile frees it; a scope that then ends under another profiler
 writes into what is no longer its own, and the process crashes, there or later (seen with torch 2.13).
 
-A trace marks the scopes that had not ended. Those of torch's own calls have ended where a step does, as the calls have
-returned; one that each recorded step has ends within the next step. When another one ends is not known: no window
-follows.
+A trace marks the scopes that had not ended. Scopes of torch's own calls end before the step does, since the calls
+return. A scope that each recorded step has ends within the next step. Nothing shows when any other scope ends, so no
+window follows it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from whystall.diagnosis.units import duration
 _LEAST: Final = 0.1
 """Share of the job from which a cause outside of steps may be the headline (reference: whole-job.md, section 4)."""
 _LARGE: Final = 0.25
-"""Share of the job from which a single line outside of steps is, where no cause was found."""
+"""The same for a single line outside of steps, where no cause was found: chosen, not measured."""
 
 
 def of_whole_job(job: WholeJob | None, verdict: Verdict, diagnosis: Diagnosis) -> tuple[Verdict, Diagnosis]:

@@ -10,6 +10,7 @@ import pytest
 from tests.diagnosis.cases import found_in, told_of
 from tests.diagnosis.jobs import H100, MI300X, Job, is_worth, meet, message, together
 
+from whystall.diagnosis.gains import MODEL_ERROR
 from whystall.testing import TraceBuilder, trace
 
 COMPUTE_NS: Final = 10_000_000
@@ -114,7 +115,8 @@ def test_ranks_that_may_be_on_several_machines_are_held_to_a_network(gigabytes_p
     assert finding.gain is not None
     whole = jobs[0].step_ns
     assert finding.gain.floor <= 1.001 * whole / (whole - slow + nanoseconds(0.7 * 12.5e9))
-    assert finding.gain.ceiling <= 1.03 * whole / (whole - slow + nanoseconds(50e9))
+    # a ceiling exceeds the replay by the model's error of what is left
+    assert finding.gain.ceiling <= 1.001 * whole / (whole - slow + nanoseconds(50e9)) / (1 - MODEL_ERROR)
 
 
 def test_small_messages_over_a_slow_link_are_slow_with_the_large_ones() -> None:

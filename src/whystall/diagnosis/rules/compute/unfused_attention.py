@@ -35,24 +35,6 @@ _LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _WORTH_ANOTHER_MODEL: Final = CAUSE.threshold("worth_another_model")
 _DROPOUT: Final = ("aten::dropout", "aten::native_dropout", "aten::bernoulli_")
 _MASKING: Final = ("aten::masked_fill", "aten::masked_fill_", "aten::where", "aten::add", "aten::add_")
-_FALLS_BACK_BY_DROPOUT: Final = (
-    "Scaled dot product attention is called, and has no fused form with dropout on a CPU: train without dropout of the "
-    "attention (attention_probs_dropout_prob=0.0 or attention_dropout=0.0 in Transformers)."
-)
-_ANOTHER_MODEL: Final = (
-    "Dropout of the attention is a choice of the model's: without it training generalises otherwise."
-)
-_FALLS_BACK: Final = (
-    "Scaled dot product attention is called, and finds no fused form for these tensors: half precision, a head size of "
-    "at most 256 that is a multiple of eight, and no mask that needs a gradient have one on GPUs. Larger heads have a "
-    "memory-efficient form, but not with enable_gqa=True: repeat keys and values (repeat_interleave) instead. On CPUs "
-    "no dropout, and a mask of two or four dimensions (mask[None] of a mask per head). Allow the fused forms alone "
-    "once: a warning then says what stands in the way of each."
-)
-_ASKS_WHY: Final = (
-    "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
-    "with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]): ..."
-)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -110,9 +92,7 @@ def _remedy(rank: RankCase, scores: Mask) -> Remedy:
     called = written_by_torch(rank)
     names = rank.trace.operators["name"].cast(str).to_numpy()
     if called.any():
-        if _falls_back_by_dropout(rank):
-            return Remedy(text=_FALLS_BACK_BY_DROPOUT, patch=None, risk=_ANOTHER_MODEL)
-        return Remedy(text=_FALLS_BACK, patch=_ASKS_WHY, risk=None)
+        return CAUSE.remedies["dropout_on_cpu" if _falls_back_by_dropout(rank) else "no_fused_form"]
     masked = np.isin(names[scores], _MASKING).any()
     patch = f"F.scaled_dot_product_attention(q, k, v{', attn_mask=mask' if masked else ''})"
     text = f"{CAUSE.remedy} A mask that only hides what comes later is is_causal=True." if masked else CAUSE.remedy
