@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -73,6 +74,10 @@ def test_every_threshold_is_used_and_says_where_it_comes_from() -> None:
     for cause in causes().values():
         family, name = named_alike(cause.id)
         text = (RULE_FILES / family / f"{name}.py").read_text("utf-8")
+        detectors = re.findall(r"whystall\.diagnosis\.detectors\.(\w+) import", text)
+        of_it = f'cause_beside("whystall.diagnosis.rules.{family}.{name}")'
+        texts = [(RULE_FILES.parent / "detectors" / f"{one}.py").read_text("utf-8") for one in detectors]
+        text += "".join(one for one in texts if of_it in one)
         for key, threshold in cause.thresholds.items():
             shared = key in OF_JOB_LINES and "detectors.job_lines import" in text
             assert shared or f'CAUSE.threshold("{key}")' in text, f"{cause.id} does not use {key}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,3 +43,20 @@ def test_what_is_of_another_kind_is_left_out_with_a_sentence(monkeypatch: pytest
     found, (failure,) = given(monkeypatch, Entry("odd", wrong))
     assert found == (["one"] if isinstance(wrong, list) else [])
     assert failure.startswith("the things of odd ")
+
+
+def test_a_package_that_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert brought("whystall.things", str, "things") == ([], [])
+    (tmp_path / "things.py").write_text("THING = 'one'\n")
+    package = tmp_path / "things-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: things\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[whystall.things]\nfirst = things:THING\n")
+    assert brought("whystall.things", str, "things") == (["one"], [])
+
+
+def test_packages_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    brought("whystall.things", str, "things")
+    monkeypatch.setattr("importlib.metadata.entry_points", None)
+    assert brought("whystall.things", str, "things") == ([], [])

@@ -30,10 +30,11 @@ from whystall.json_text import NotJsonError, parse_json
 from whystall.plugins import brought
 from whystall.report.hang_text import summarize
 from whystall.run_folder.description import command_line, read_document
-from whystall.run_folder.facts import RankFacts, all_padding, read_run_file, read_settings
+from whystall.run_folder.facts import RankFacts, read_run_file, read_settings
 from whystall.run_folder.job_journal import read_journals
-from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON, rank_files
+from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON, rank_file, rank_files
 from whystall.run_folder.samples import unix_ns
+from whystall.trace.readers.execution_trace import ExecutionTrace, read_execution_trace
 from whystall.verify.remedies import brought as brought_by
 from whystall.verify.remedies import read as read_remedies
 from whystall.verify.remedies import record_file
@@ -64,18 +65,8 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         bound=bool(shared) and sum(len(rank.cores_own) for rank in here) == len(shared) and len(here) > 1,
         loaders=tuple(loader for rank in ranks for loader in rank.loaders),
         profiled_over_unprofiled=ranks[0].profiled_over_unprofiled,
-        padding=all_padding([rank.padding for rank in ranks if rank.padding is not None]),
-        repeated={rank.rank: rank.repeated for rank in ranks if rank.repeated is not None},
-        unread={rank.rank: rank.unread for rank in ranks if rank.unread is not None},
-        masked={rank.rank: rank.masked for rank in ranks if rank.masked is not None},
-        partly={rank.rank: rank.partly for rank in ranks if rank.partly is not None},
-        alike={rank.rank: rank.alike for rank in ranks if rank.alike is not None},
-        sparse={rank.rank: rank.sparse for rank in ranks if rank.sparse},
-        labels={rank.rank: rank.labels for rank in ranks if rank.labels},
-        tables={rank.rank: rank.tables for rank in ranks if rank.tables},
-        attended={rank.rank: rank.attended for rank in ranks if rank.attended},
-        in_windows={rank.rank: rank.in_windows for rank in ranks if rank.in_windows},
-        given_up={rank.rank: rank.given_up for rank in ranks if rank.given_up},
+        observed={rank.rank: rank.observed for rank in ranks},
+        values=_values(folders, failures),
         trainer=ranks[0].trainer,
         python_tools=ranks[0].python_tools,
         settings=read_settings(folders[0] / RUN_JSON),
@@ -93,6 +84,20 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
         began_unix_ns=began,
         job=_whole_job(folders, began, ranks),
     )
+
+
+def _values(folders: Sequence[Path], failures: list[str]) -> dict[int, ExecutionTrace]:
+    """Per rank which tensors the operators of three steps were given; what cannot be read is named in ``failures``."""
+    found: dict[int, ExecutionTrace] = {}
+    for path in (file for folder in folders for file in rank_files(folder, "values")):
+        known = rank_file(path.name)
+        if known is None or known.rank in found:
+            continue
+        try:
+            found[known.rank] = read_execution_trace(path)
+        except (InputError, OSError) as error:
+            failures.append(f"{path.name} cannot be read: {error}")
+    return found
 
 
 def _whole_job(folders: Sequence[Path], began: int | None, ranks: Sequence[RankFacts]) -> WholeJob | None:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given as for_any
 from hypothesis import strategies as st
 
+from whystall.analysis import kernel_classes
 from whystall.analysis.kernel_classes import (
     dtype_told_by,
     first_found,
@@ -109,6 +110,14 @@ PARTS: Final = sorted({part for row in labels() for part in row["name"].replace(
 @for_any(st.lists(st.lists(st.sampled_from(PARTS), max_size=6).map("_".join), max_size=8))
 def test_names_of_any_parts_get_what_each_gets_alone(names: list[str]) -> None:
     assert found_together(names) == places(names)
+
+
+@for_any(st.lists(st.lists(st.sampled_from(PARTS), max_size=6), max_size=4), st.integers(0, 3))
+def test_what_was_asked_before_changes_no_answer(asked: list[list[str]], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_classes, "_REMEMBERED", most)
+        remembered = kernel_classes._Remembered(lambda names: names.str.len_chars().to_numpy())
+        assert [remembered(names) for names in asked] == [[len(name) for name in names] for names in asked]
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import whystall
 from whystall.analysis.results import Ledger, Step
 from whystall.analysis.steadiness import mean_step, steady, unlike_steps
+from whystall.testing import trace
 
 parts = st.builds(Ledger, **{name: st.integers(0, 10**10) for name in Ledger().parts()})
 
@@ -69,3 +71,16 @@ def test_of_a_job_with_fast_and_slow_steps_in_turn_both_are_told() -> None:
 )
 def test_what_is_told_apart(windows: list[int], *, told: bool) -> None:
     assert (unlike_steps(of(windows)) is not None) is told
+
+
+def test_copies_of_the_next_batch_that_run_ahead_begin_no_step() -> None:
+    """The host is three steps ahead: their copies run at once on a stream of their own, their kernels in turn."""
+    built = trace()
+    for number in range(4):
+        at = number * 1_000
+        built.step(number, at=at, lasts=1_000)
+        built.launch("Memcpy HtoD (Pinned -> Device)", at=at + 100, runs_at=at + 200, lasts=100, stream=21)
+        built.launch("gemm", at=at + 400, runs_at=10_000 * number + 5_000, lasts=9_000, stream=7)
+    [device] = whystall.analyze(built.load(), cache=False).devices
+    assert [step.window_ns for step in device.steps] == [10_000, 10_000, 10_000, 9_000]
+    assert unlike_steps(device.steps) is None

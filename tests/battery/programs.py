@@ -10,6 +10,10 @@ from typing import Final
 LEARNS: Final = """
 import os, sys, time, signal, threading
 import torch
+watched = 'whystall.capture' in sys.modules
+def looked_for(seconds):
+    # the end of the time in which a watched job waits for whystall's looks: nothing looks at a plain one
+    return time.monotonic() + (seconds if watched else .1)
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -136,10 +140,65 @@ PROGRAMS: Final[dict[str, str]] = {
     "learns what fills a mask": (
         "fills = [torch.nn.Parameter(torch.tensor(.5)) for _ in range(12)]\nx = torch.randn(100, 100)\n"
         "masks = [torch.rand(100, 100) < .3 for _ in fills]\nlayer = torch.nn.Linear(100, 100)\n"
-        "other = torch.optim.SGD([*fills, *layer.parameters()], lr=0.)\nseen, end = set(), time.monotonic() + 6\n"
+        "other = torch.optim.SGD([*fills, *layer.parameters()], lr=0.)\nseen, end = set(), looked_for(6)\n"
         "while time.monotonic() < end:\n    other.zero_grad()\n"
         "    sum(torch.tanh(layer(x)).masked_fill(m, t) for m, t in zip(masks, fills)).pow(2).mean().backward()\n"
         "    other.step(); optimizer.step(); seen.add(tuple(t.grad.item() for t in fills))\nprint(len(seen))"
+    ),
+    **{
+        f"{what} as its operators are followed": (
+            "layers = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(3)])\n"
+            "other = torch.optim.SGD(layers.parameters(), lr=.01)\n"
+            "fixed, aux = torch.randn(512, 256), torch.nn.Linear(8, 8)\n"
+            "part, hooks = torch.randn(12, 12)[:, :8], torch.nn.modules.module._global_forward_hooks\n"
+            "modes = torch._C._len_torch_dispatch_stack\n"
+            "def learns():\n    layers(fixed).square().mean().backward(); other.step(); other.zero_grad()\n"
+            f"def does():\n    {does}\n"
+            "end, n = looked_for(14), 0\nwhile n < 2:\n    learns()\n"
+            f"    if {now} or time.monotonic() > end: does(); n += 1\nfor _ in range(20): learns()"
+        )
+        for what, now, does in (
+            # the steps in which whystall follows operators, or modules; none in a plain run
+            ("exports", "modes()", "print(torch.export.export(aux, (part,)).graph)"),
+            ("exports strictly", "hooks", "print(torch.export.export(aux, (part,), strict=True).graph)"),
+            ("compiles whole", "hooks", "print(torch.compile(aux, fullgraph=True, backend='eager')(part).shape)"),
+            (
+                "branches",
+                "modes()",
+                "print(torch.cond(torch.tensor(True), torch.sin, torch.cos, (torch.ones(2),)))",
+            ),
+            (
+                "profiles",
+                "modes()",
+                "with torch.profiler.profile() as p: learns()\n    print(str(p.events()).count('aten::addmm'))",
+            ),
+        )
+    },
+    "hands its tensors out once": (
+        "class Once(dict):\n    def values(self):\n        found = list(super().values()); self.clear(); return found\n"
+        "class Data(torch.utils.data.IterableDataset):\n    def __iter__(self):\n"
+        "        for n in range(200): yield Once(ids=torch.full((2, 4), n), x=torch.ones(2, 4))\n"
+        "class Counts(torch.nn.Sequential):\n    def parameters(self, recurse=True):\n"
+        "        print('asked'); return super().parameters(recurse)\n"
+        "net = Counts(torch.nn.Linear(4, 1)); other = torch.optim.SGD(net.parameters(), lr=.1)\n"
+        "for batch in torch.utils.data.DataLoader(Data(), batch_size=None):\n    ids, x = batch.values()\n"
+        "    net(x).sum().backward(); other.step(); other.zero_grad()\nprint(len(batch))"
+    ),
+    "holds a file that was cut short": (
+        "import numpy as np\nopen('big.bin', 'wb').write(bytes(1 << 20))\n"
+        "rows = torch.from_numpy(np.memmap('big.bin', np.int64, 'r+', shape=(128, 1024)))\nos.truncate('big.bin', 0)\n"
+        "class Net(torch.nn.Module):\n    def __init__(self):\n"
+        "        super().__init__(); self.layer = torch.nn.Linear(256, 256)\n"
+        "    def forward(self, x, unread): return self.layer(x)\n"
+        "class Data(torch.utils.data.IterableDataset):\n    def __iter__(self):\n"
+        "        while time.monotonic() < end: yield {'input_ids': rows, 'x': torch.ones(512, 256)}\n"
+        "net = Net(); other = torch.optim.SGD(net.parameters(), lr=.1); end = looked_for(9)\n"
+        "for batch in torch.utils.data.DataLoader(Data(), batch_size=None):\n"
+        "    net(batch['x'], batch['input_ids']).sum().backward(); other.step(); other.zero_grad()\nprint('lives')"
+    ),
+    "limits its files to little": (
+        "import resource\nsignal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\nfor _ in range(400): step()"
     ),
     "limits its files": (
         "import resource\nsignal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
@@ -176,5 +235,11 @@ OFTEN: Final = (
     "hears torch's functions",
     "learns what fills a mask",
     "limits its files",
+    "limits its files to little",
+    "exports as its operators are followed",
+    "exports strictly as its operators are followed",
+    "compiles whole as its operators are followed",
+    "hands its tensors out once",
+    "holds a file that was cut short",
 )
 """Those that every run of the tests runs; the others where the whole battery is asked for."""

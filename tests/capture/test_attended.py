@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.capture.test_repeats import seen
 
-from whystall.run_folder.description import AttendedScores
+from whystall.run_folder.observations import AttendedScores
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("steps_that_take_no_time")

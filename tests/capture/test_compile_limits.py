@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from whystall.capture.compile_limits import CompileLimits
-from whystall.run_folder.description import MOST_LIMITS
+from whystall.run_folder.observations import MOST_LIMITS
 
 LOG: Final = logging.getLogger("torch._dynamo.convert_frame")
 # As torch 2.13 has it in torch/_dynamo/convert_frame.py.

@@ -79,13 +79,6 @@ def test_a_scope_that_each_step_has_ends_with_the_next_one(tmp_path: Path, every
         scope.__exit__(None, None, None)
 
 
-def test_texts_are_counted_across_the_pieces_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_scopes, "_CHUNK", 7)
-    monkeypatch.setattr(open_scopes, "_OVERLAP", 5)
-    (tmp_path / "file").write_bytes(text := b"abcabcabxabcabcab" * 9)
-    assert open_scopes._counted(tmp_path / "file", [b"abc", b"bxa", b"z"]) == [text.count(b"abc"), 9, 0]
-
-
 @pytest.mark.parametrize(
     ("name", "jobs"),
     [

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whystall.capture.padding import PaddingSeen, lengths_of
-from whystall.run_folder.description import PaddedBatches
+from whystall.run_folder.observations import PaddedBatches
 
 PAD = 0
 
@@ -30,8 +30,14 @@ def tokens(lengths: list[int], places: int, *, pad: int = PAD, left: bool = Fals
 def seen(*batches: object, source: str = "loader") -> PaddedBatches | None:
     looked = PaddingSeen()
     for batch in batches:
-        looked.look(batch, source)
+        comes(looked, batch, source)
     return looked.told()
+
+
+def comes(looked: PaddingSeen, batch: object, source: str) -> None:
+    """A batch comes, and is examined if it is its turn, as a session does it."""
+    if looked.comes(source):
+        looked.look(batch, source)
 
 
 @given(st.lists(st.integers(3, 64), min_size=2, max_size=40), st.integers(66, 100), st.booleans())
@@ -82,10 +88,10 @@ def test_frames_of_zeros_are_padding_and_zeros_in_frames_are_none() -> None:
 
 def test_only_the_first_source_with_sequences_counts() -> None:
     looked = PaddingSeen()
-    looked.look([torch.rand(4, 4)], "loader")
-    looked.look({"ids": tokens([5, 9], 16)}, "forward")
-    looked.look([tokens([16, 16], 16)], "loader")
-    looked.look({"ids": tokens([5, 10], 16)}, "forward")
+    comes(looked, [torch.rand(4, 4)], "loader")
+    comes(looked, {"ids": tokens([5, 9], 16)}, "forward")
+    comes(looked, [tokens([16, 16], 16)], "loader")
+    comes(looked, {"ids": tokens([5, 10], 16)}, "forward")
     told = looked.told()
     assert told is not None
     assert (told.batches, told.real[0], told.loaded) == (2, 29, False)
@@ -96,7 +102,9 @@ def test_where_batches_come_from_is_told() -> None:
     batches = [tokens([5, 9], 16), tokens([5, 10], 16)]
     loaded, called = PaddingSeen(), PaddingSeen()
     for batch in batches:
+        assert loaded.comes("loader")
         loaded.look([batch], "loader", ("", __file__, 7, "pad"))
+        assert called.comes("forward")
         called.look([batch], "forward")
     first, second = loaded.told(), called.told()
     assert first is not None
@@ -149,7 +157,7 @@ def test_few_of_many_batches_are_looked_at() -> None:
     looked, asked = PaddingSeen(), 0
     while looked.asks and asked < 1 << 20:
         asked += 1
-        looked.look(tokens([5, 9], 16) if asked < 200 else None, "loader")
+        comes(looked, tokens([5, 9], 16) if asked < 200 else None, "loader")
     told = looked.told()
     assert told is not None
     assert told.batches == 16 + 3  # the first ones, then the 32nd, 64th and 128th

@@ -9,7 +9,7 @@ import pytest
 from tests.capture.test_unread import EACH_NS, Step, followed
 
 from whystall.capture.parts import Part, Readings
-from whystall.run_folder.description import RepeatedWork
+from whystall.run_folder.observations import RepeatedWork
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

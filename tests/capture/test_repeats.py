@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from whystall.capture.repeats import RepeatsSeen
+from whystall.capture.config import Looks
+from whystall.capture.repeats import _MOST_READ, _TIMED, RepeatsSeen
 from whystall.capture.sums import sum_of
 
 torch = pytest.importorskip("torch")
@@ -45,6 +47,32 @@ def seen(step: Callable[[], object], steps: int = 120, *, on_thread: bool = True
         step()
     repeats.close()
     return repeats
+
+
+@pytest.mark.parametrize(("looks", "kinds"), [("none", []), ("few", ["modules"]), ("all", ["modules", "operators"])])
+def test_a_user_decides_how_much_is_asked_of_the_job(
+    looks: Looks, kinds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the look at operators no dispatch mode is ever active, and the one at modules is as long as with it."""
+    monkeypatch.setattr("whystall.capture.repeats._WAITS_NS", 0)
+    monkeypatch.setattr("whystall.capture.repeats._FURTHER_NS", 0)
+    monkeypatch.setattr("whystall.capture.repeats._ENOUGH_NS", 1 << 60)
+    model, repeats, found, modes = Search().eval(), RepeatsSeen(torch, lambda: True, looks), Counter[str](), set()
+    for _ in range(120):
+        if repeats.over:
+            break
+        repeats.step_ended(10_000_000)
+        if repeats.looking:
+            found[repeats.name] += 1
+        modes.add(torch._C._len_torch_dispatch_stack())
+        with torch.no_grad():
+            model(torch.randn(2, 64))
+    repeats.close()
+    assert repeats.over
+    assert list(found) == kinds
+    assert found["modules"] in {0, _TIMED + _MOST_READ}
+    assert max(modes, default=0) == ("operators" in kinds)
+    assert torch._C._len_torch_dispatch_stack() == 0
 
 
 @pytest.fixture

@@ -57,7 +57,8 @@ def test_script(jobs: Jobs, plain: Ran) -> None:
     assert before.index("it stands still while their trace is written") < before.index("watching cost")
     assert "held the job up for" in before
     assert "next: whystall report" not in before  # which is written
-    assert ran.stderr.strip().splitlines()[-1].startswith(("next: whystall explain", "next: open"))
+    last = ran.stderr.strip().splitlines()[-1]
+    assert last.startswith(("next: whystall explain", "next: whystall fix", "next: open"))
 
 
 def test_what_comes_after_the_last_step_is_of_no_step_though_a_window_is_open(jobs: Jobs) -> None:

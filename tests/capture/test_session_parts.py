@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from whystall.capture.config import CaptureConfig, Schedule
+from whystall.capture.evaluation import Evaluation
 from whystall.capture.faults import Faults
 from whystall.capture.listener import Heard, guarded
 from whystall.capture.overhead import Costs, Within
@@ -20,6 +21,7 @@ from whystall.capture.sampling import PartTimes
 from whystall.capture.steps import StepFinder
 from whystall.capture.sums import rows_of
 from whystall.capture.windows import Action
+from whystall.run_folder.description import LookCost
 from whystall.run_folder.samples import SKIPPED
 
 torch = pytest.importorskip("torch")
@@ -46,6 +48,9 @@ class FakeStepper:
 
     def given(self, batch: object, source: str) -> None:
         self.told.append((source, batch))
+
+    def look_no_more(self) -> None:
+        """Nothing looks here."""
 
     def make_room(self) -> None:
         self.told.append("room")
@@ -119,8 +124,14 @@ def test_costs_are_shares_of_the_steps_outside_windows() -> None:
     costs.profiled(500)
     costs.paused(40)
     costs.paused(2)
-    costs.looked(900)  # of 200 usually
+    costs.looked(900, "modules")  # of 200 usually
+    costs.looked(250, "operators")
+    costs.looked(100, "operators")
     told = costs.told(export_ns=7, watched_ns=9_000, threads_ns=90)
+    assert told.looks == {
+        "modules": LookCost(steps=1, longer_ns=700),
+        "operators": LookCost(steps=2, longer_ns=0),  # they were no longer than others
+    }
     assert (told.looked_ns, told.threads_share) == (700, 0.01)
     assert (told.hooks_share, told.profiled_over_unprofiled, told.export_ns) == (8 / 400, 2.5, 7)
     assert (told.paused_ns, told.watched_ns) == (42, 9_000)
@@ -362,6 +373,23 @@ def test_other_passes_without_gradients_are_none(
     passes: Callable[[int], None], every: int, options: dict[str, Any]
 ) -> None:
     assert "evaluation" not in looked_at(passes, every, **options)
+
+
+def test_inputs_of_a_policy_that_acts_in_each_step_are_not_read_for_ever() -> None:
+    """Each reading took some 70 µs: a tenth of an actor-critic's short steps."""
+    evaluation, read = Evaluation(), 0
+
+    def samples() -> list[int]:
+        nonlocal read
+        read += 1
+        return [read]
+
+    for _ in range(1000):
+        for _ in range(5):
+            evaluation.begins(samples, trains=False)
+        evaluation.ends()
+        evaluation.step_ended()
+    assert read <= 5 * 32
 
 
 def test_a_part_that_an_exception_left_open_takes_nothing_of_later_steps() -> None:

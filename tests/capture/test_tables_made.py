@@ -11,7 +11,7 @@ from tests.capture.conftest import Jobs
 
 from whystall.capture.global_hooks import put
 from whystall.capture.tables_made import TablesMade
-from whystall.run_folder.description import MOST_TABLES
+from whystall.run_folder.observations import MOST_TABLES
 
 
 def table(made: TablesMade, rows: int, size: int) -> torch.nn.Embedding:

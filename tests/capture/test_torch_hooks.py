@@ -409,3 +409,19 @@ def test_modules_that_are_made_in_compiled_code_are_compiled_as_ever() -> None:
     assert done.returncode == 0, done.stderr
     same, graphs = done.stdout.split()
     assert (same, int(graphs) > 0) == ("True", True)
+
+
+def test_hooks_that_are_set_aside_come_back_unless_they_were_removed() -> None:
+    from whystall.capture.global_hooks import put, set_aside
+
+    hooks: dict[object, object] = {3: "the job's"}
+    stays, goes = put(hooks, lambda *_: None), put(hooks, lambda *_: None)
+    before = dict(hooks)
+    put_back = set_aside(hooks)
+    assert hooks == {3: "the job's"}
+    goes()
+    put_back()
+    assert len(hooks) == 2
+    assert hooks.items() <= before.items()
+    stays()
+    assert hooks == {3: "the job's"}

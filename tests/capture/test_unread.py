@@ -17,7 +17,7 @@ import pytest
 from whystall.capture.moments import in_backward
 from whystall.capture.repeated_operators import _mode_of
 from whystall.capture.unread import _READS, Unread
-from whystall.run_folder.description import RepeatedWork
+from whystall.run_folder.observations import RepeatedWork
 
 torch = pytest.importorskip("torch")
 Step = Callable[[], object]

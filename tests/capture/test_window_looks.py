@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from whystall.capture.window_looks import WindowLooks
-from whystall.run_folder.description import MOST_WINDOW_PLACES
+from whystall.run_folder.observations import MOST_WINDOW_PLACES
 
 
 def looks() -> WindowLooks:

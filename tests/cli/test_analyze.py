@@ -18,7 +18,8 @@ def test_the_result_goes_to_stdout_and_the_next_command_to_stderr(cli: Cli, api:
 
     assert outcome.code == 0
     assert outcome.out == "<terminal> Nothing is slow.\n"
-    assert outcome.err.splitlines()[-1] == f"next: whystall report {trace_file} -o report.html"
+    given = f"whystall analyze -v {trace_file} (all of it), or whystall report {trace_file} -o report.html (the page)"
+    assert outcome.err.splitlines()[-1] == f"next: {given}"
 
 
 def test_quiet_leaves_stderr_empty(cli: Cli, api: FakeApi, trace_file: Path) -> None:

@@ -97,6 +97,13 @@ def test_metrics_replace_earlier_ones_and_keep_their_mode(cli: Cli, ended_run: P
         ("compare", "baselines", '"elsewhere"'),
         ("analyze", "ray-address", '"ray://10.0.0.1:10001"'),
         ("analyze", "no-limits", "true"),
+        ("verify", "before", '"touch thesis.tex"'),
+        ("verify", "after", '"touch thesis.tex"'),
+        ("verify", "toggle", '"FAST"'),
+        ("run", "until-verdict", "true"),
+        ("run", "experiments", "true"),
+        ("tune", "knob", '"batch_size"'),
+        ("probe", "nccl-tests", '"./all_reduce_perf"'),
     ],
 )
 def test_the_project_file_of_a_folder_names_no_output_and_lifts_no_bound(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from whystall.model.prediction import simulator
+from whystall.model.prediction.simulator import Simulator
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -34,17 +39,48 @@ def bare():
 def raising():
     raise KeyError("weights")
 """
+BLOCKS = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+def stack(batch=4):
+    return nn.Sequential(*(Block() for _ in range(8))), torch.randn(batch, 64)
+"""
 H100 = "NVIDIA H100 80GB HBM3"
 
 
+@pytest.fixture(scope="module")
+def factories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("factories")
+    (folder / "factories.py").write_text(FACTORIES)
+    (folder / "blocks.py").write_text(BLOCKS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def simulating() -> Iterator[Simulator]:
+    """One process that simulates, for all tests: torch takes seconds to start."""
+    with Simulator() as running:
+        yield running
+
+
 @pytest.fixture(autouse=True)
-def factories(tmp_path: Path) -> Path:
-    path = tmp_path / "factories.py"
-    path.write_text(FACTORIES)
-    return path
+def in_an_empty_folder(factories: Path, simulating: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(factories)
+    monkeypatch.setattr(simulator, "Simulator", lambda: contextlib.nullcontext(simulating))
 
 
-def test_text(cli: Cli) -> None:
+def test_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a process that the command starts itself."""
+    monkeypatch.setattr(simulator, "Simulator", Simulator)
     outcome = cli("model", "factories.py:square", "--predict", "--device", H100)
 
     assert outcome.code == 0, outcome.err
@@ -199,27 +235,9 @@ def test_options_against_devices(cli: Cli) -> None:
     assert told["options"][0]["cells"][0]["fits"] is True
 
 
-BLOCKS = """
-import torch
-from torch import nn
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
-
-    def forward(self, x):
-        return x + self.down(torch.relu(self.up(x)))
-
-def stack(batch=4):
-    return nn.Sequential(*(Block() for _ in range(8))), torch.randn(batch, 64)
-"""
-
-
-def test_a_rank_of_several_kinds_of_parallelism(cli: Cli, factories: Path) -> None:
-    factories.write_text(BLOCKS)
+def test_a_rank_of_several_kinds_of_parallelism(cli: Cli) -> None:
     kinds = ("--tensor-parallel", "4", "--sequence-parallel", "--pipeline-parallel", "2", "--micro-batches", "6")
-    outcome = cli("model", "factories.py:stack", "--predict", *kinds, "--ranks", "2", "--strategy", "zero1")
+    outcome = cli("model", "blocks.py:stack", "--predict", *kinds, "--ranks", "2", "--strategy", "zero1")
 
     assert outcome.code == 0, outcome.err
     text = " ".join(outcome.out.split())

@@ -93,7 +93,7 @@ def test_a_remedy_for_another_wrapper_names_no_buckets_of_ddp() -> None:
 @pytest.mark.parametrize(
     ("frames", "words"),
     [
-        (("train.py(88): main", "torch/optim/adam.py(680): _multi_tensor_adam"), "fused or foreach"),
+        (("train.py(88): main", "torch/optim/adam.py(680): _multi_tensor_adam"), "fused=True"),
         (("train.py(88): main", "deepspeed/ops/adam/cpu_adam.py(120): step"), "numactl"),
         (("train.py(88): main", "torch/distributed/tensor/_dispatch.py(200): dispatch"), "dispatched once"),
         (

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from benchmarks.same_twice import MODELS, Draw, Simulated, caught, simulated_rates, stalling, summary_of, white
 from tests.diagnosis.cases import case_of, fixed, loop
+from tests.findings import bare_finding
 
 from whystall.cli.thresholds import parse
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.comparison import compare_reports
 from whystall.diagnosis.diagnose import diagnose
-from whystall.diagnosis.finding import Finding, Gain, Scope
+from whystall.diagnosis.finding import Finding, Gain
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.verdict import run_verdict
 
@@ -41,11 +42,7 @@ def steps(seed: int, *, every: int = 0, stall: float = 0.0, slower: float = 1.0)
 
 
 def finding(cause: str) -> Finding:
-    gain = Gain(floor=1.3, expected=1.5, ceiling=1.7, method="")
-    return Finding(
-        id=cause, title="", severity="critical", scope=Scope(ranks=[0], steps=[]), attributed_ns_per_step=0, gain=gain,
-        confidence=1.0, evidence=[], code=[], rejected=[], missing_signals=[], remedy=None, verify=None,
-    )  # fmt: skip
+    return bare_finding(cause, severity="critical", gain=Gain(floor=1.3, expected=1.5, ceiling=1.7, method=""))
 
 
 def test_a_remedy_of_what_happens_now_and_then_is_seen_by_the_mean_step() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.diagnosis.cases import found_in, run
+from tests.diagnosis.jobs import Job
 
 from whystall.diagnosis.candidate import _unrecorded
 from whystall.replay.graph import Change
@@ -49,3 +51,20 @@ def test_many_short_calls_are_less_of_it() -> None:
 def test_nothing_is_changed_where_recording_took_nothing_or_is_not_known() -> None:
     assert _unrecorded(case(0), without(long=True), 0.4) == 0.4
     assert _unrecorded(case(1_000), None, 0.4) == 0.4
+
+
+@pytest.mark.parametrize(("unrecorded_ns", "usual"), [(5_000_000, True), (9_800_000, False)])
+def test_gains_are_of_unrecorded_steps_where_recording_makes_them_longer(unrecorded_ns: int, *, usual: bool) -> None:
+    """One report had "208 ms of 428 ms" beside "29 ms of 265 ms"."""
+    job = Job()
+    for _ in job.steps(8):
+        for _ in range(4):
+            with job.inside("aten::_slow_conv2d_forward"):
+                job.python(2_000_000)
+        with job.inside("aten::mm"):
+            job.python(2_000_000)
+    sampled = run(median_ns=unrecorded_ns, p90_ns=unrecorded_ns, total_ns=100 * unrecorded_ns, steps=100)
+    finding = found_in(job.built, runs=[sampled])["compute.slow-convolution"]
+    assert finding.gain is not None
+    assert finding.gain.step_ns == pytest.approx(unrecorded_ns if usual else job.step_ns, rel=0.02)
+    assert finding.evidence[0].what.startswith("in recorded steps: ") is usual

@@ -129,6 +129,15 @@ def test_a_verdict_says_perhaps_before_it_says_healthy() -> None:
     assert verdict.summary.startswith("Perhaps: ")
 
 
+def test_a_small_perhaps_is_said_to_be_small() -> None:
+    """Two healthy jobs of strangers had "Perhaps: …" of 2.2 and 2.7 % as their first words."""
+    uneven = [PRODUCT_NS * (1 + 0.3 * (number % 2)) for number in range(10)]
+    recorded = products(uneven).load()
+    rule = now_and_then("host.sync", 0.045)
+    verdict, _ = diagnose_run([recorded], [analyze_trace(recorded)], [], RunFacts(), more_rules=[rule])
+    assert verdict.summary.startswith("No cause is expected to be worth 5.0 % of a step. Perhaps: ")
+
+
 @pytest.mark.parametrize(("blocks_per_sm", "healthy"), [(0.06, False), (0.5, False), (4.0, True), (0.0, True)])
 def test_kernels_of_few_blocks_are_no_health(blocks_per_sm: float, *, healthy: bool) -> None:
     """Eight blocks on 132 multiprocessors leave nearly all of them idle; 0 is what some recordings say of all."""

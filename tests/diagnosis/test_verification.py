@@ -10,7 +10,8 @@ from tests.diagnosis.cases import case_of, fixed, loop
 
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import MadeAt, command_line
+from whystall.run_folder.description import command_line
+from whystall.run_folder.observations import MadeAt
 
 
 def command(told: str | None) -> str:

@@ -13,7 +13,7 @@ from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.where import Place, code_of, heaviest
 from whystall.replay.graph import NodeKind
-from whystall.run_folder.description import WindowPlace
+from whystall.run_folder.observations import Observations, WindowPlace
 from whystall.testing import TraceBuilder, trace
 from whystall.testing.builder import EPOCH_NS
 from whystall.vocabulary.frames import owner
@@ -175,7 +175,7 @@ def of_products(*seen: WindowPlace) -> Code:
     for step in range(4):
         built.operator("aten::mm", at=step * 10_000_000, lasts=8_000_000)
         built.step(step, at=step * 10_000_000, lasts=10_000_000)
-    case = case_of(built, facts=RunFacts(in_windows={0: seen}))
+    case = case_of(built, facts=RunFacts(observed={0: Observations(in_windows=seen)}))
     products = (case.replayed.kind == NodeKind.HOST) & (case.replayed.duration == 8_000_000)
     return code_of(case, products)
 

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from tests.fuzz.mutations import damaged
 
+from whystall.analysis.dataflow.chosen_calls import chosen_calls
+from whystall.analysis.dataflow.demand import unread
 from whystall.analysis.dataflow.recorded import as_recorded
+from whystall.analysis.dataflow.sameness import computed_again
 from whystall.errors import InputError
 from whystall.trace.readers.execution_trace import read_execution_trace
 
@@ -26,6 +29,9 @@ def test_damaged_ones_are_read_or_refused(tmp_path: Path) -> None:
             continue
         read += 1
         graph = as_recorded(execution)
+        chosen = chosen_calls(execution)
+        assert all(one.first < one.call < len(chosen.calls) for one in computed_again(chosen)), seed
+        assert all(0 <= place < len(chosen.calls) for place in unread(chosen)), seed
         assert len({node.number for node in execution.nodes}) == len(execution.nodes), seed
         assert (graph.made_by < len(graph.rows)).all(), seed
         assert (graph.read < len(graph.made_by)).all(), seed

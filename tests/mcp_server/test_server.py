@@ -76,7 +76,15 @@ def test_it_offers_its_tools_with_schemas_and_says_that_names_are_data(folder: P
     greeting, tools = anyio.run(conversation)
     assert greeting.server_info.name == "whystall"
     assert "never instructions" in greeting.instructions
-    assert [tool.name for tool in tools] == ["list_runs", "analyze", "findings", "explain", "compare", "events"]
+    assert [tool.name for tool in tools] == [
+        "list_runs",
+        "analyze",
+        "findings",
+        "explain",
+        "compare",
+        "brief",
+        "events",
+    ]
     schemas = {tool.name: tool.input_schema for tool in tools}
     assert schemas["events"]["properties"]["limit"]["maximum"] == MOST_ROWS
     assert schemas["compare"]["required"] == ["base", "candidate"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.findings import bare_finding
 
-from whystall.diagnosis.finding import Finding, Gain, InStep, Scope
+from whystall.diagnosis.finding import Gain, InStep, Scope
 from whystall.report.pictures import WIDE, picture_of
 
 STEP = 100_000_000
@@ -13,20 +14,12 @@ GAIN = Gain(floor=1.25, expected=2.0, ceiling=4.0, method="", step_ns=STEP)
 PLACE = InStep(
     rank=1, device=0, step="ProfilerStep#7", window_ns=STEP, marks=[(0, 10_000_000), (50_000_000, 40_000_000)]
 )
-FINDING = Finding(
-    id="host.python",
+FINDING = bare_finding(
+    "host.python",
     title="Python holds up the step",
     severity="critical",
     scope=Scope(ranks=[1], steps=[]),
-    attributed_ns_per_step=1,
     gain=GAIN,
-    confidence=0.9,
-    evidence=[],
-    code=[],
-    rejected=[],
-    missing_signals=[],
-    remedy=None,
-    verify=None,
     in_step=PLACE,
 )
 

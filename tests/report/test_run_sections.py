@@ -8,6 +8,7 @@ from tests.diagnosis.cases import line, run
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.finding import Finding, Scope
 from whystall.report.html import render_html
+from whystall.report.registry import Options
 from whystall.report.schema import Report
 from whystall.report.terminal import render_terminal
 
@@ -30,7 +31,7 @@ def watched(samples: dict[str, Report], found: RunSummary = SLOW, *severities: s
 
 def test_step_times_stand_in_the_terminal_as_bars_and_on_the_page_as_a_chart(samples: dict[str, Report]) -> None:
     report = watched(samples)
-    assert "▁" * 30 + "█" + "▂" * 29 in render_terminal(report)
+    assert "▁" * 30 + "█" + "▂" * 29 in render_terminal(report, Options(verbose=True))
     assert "0.0,87.50 16.9,87.50" in render_html(report)  # an eighth of the longest
     assert "Step times, from the first to the last" in render_html(report)
 
@@ -51,7 +52,7 @@ def test_a_cell_of_a_notebook_has_its_line_in_words(samples: dict[str, Report]) 
 
 
 def test_saving_and_collecting_stand_in_the_terminals_table(samples: dict[str, Report]) -> None:
-    told = render_terminal(watched(samples, run(shares={"save": 0.31, "gc": 0.17})))
+    told = render_terminal(watched(samples, run(shares={"save": 0.31, "gc": 0.17})), Options(verbose=True, width=200))
     assert "Saving" in told
     assert "31.0 %" in told
     assert "17.0 %" in told

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from whystall._inputs import read_run_facts
 from whystall.analysis.run_results import Environment
 from whystall.run_folder import layout
-from whystall.run_folder.description import RepeatedWork
-from whystall.run_folder.facts import all_padding, read_run_file
+from whystall.run_folder.facts import read_run_file
+from whystall.run_folder.observations import RepeatedWork, all_padding
 
 RANKS = st.integers(0, 99_999)
 
@@ -24,8 +24,10 @@ def test_names_that_are_made_are_recognised(rank: int, window: int) -> None:
     assert layout.rank_file(layout.samples_name(rank)) == (rank, "samples", 0)
     assert layout.rank_file(layout.description_name(rank)) == (rank, "description", 0)
     assert layout.rank_file(layout.trace_name(rank, window)) == (rank, "trace", window)
-    staged = layout.staged_trace(layout.trace_name(rank, window), 7)
-    for name in (layout.staged_description(rank, 7), layout.staged_run(7), staged, f"{staged}.json"):
+    assert layout.rank_file(layout.values_name(rank)) == (rank, "values", 0)
+    staged = [layout.staged_trace(name, 7) for name in (layout.trace_name(rank, window), layout.values_name(rank))]
+    plain = [f"{name}.json" for name in staged]
+    for name in (layout.staged_description(rank, 7), layout.staged_run(7), *staged, *plain):
         assert layout.is_written_by_a_run(name)
         assert layout.rank_file(name) is None
 
@@ -128,7 +130,7 @@ def test_padding_that_ranks_saw_is_read_back_and_added_up(tmp_path: Path) -> Non
     ranks = [{"rank": 0, "padding": said}, {"rank": 1, "padding": said}, {"rank": 2}]
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": ranks}), "utf-8")
-    read = [rank.padding for rank in read_run_file(path)]
+    read = [rank.observed.padding for rank in read_run_file(path)]
     assert read[2] is None
     both = all_padding([one for one in read if one is not None])
     assert both is not None
@@ -154,7 +156,7 @@ def test_padding_that_cannot_be_is_none(tmp_path: Path, change: dict[str, Any]) 
     said = {"batches": 2, "positions": [64, 1024], "needed": [40, 400], "real": [30, 250], "sizes": [[4, 16]]}
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"rank": 0, "padding": said | change}]}), "utf-8")
-    assert [rank.padding for rank in read_run_file(path)] == [None]
+    assert [rank.observed.padding for rank in read_run_file(path)] == [None]
 
 
 REPEATED: dict[str, Any] = {
@@ -172,7 +174,7 @@ def repeated(tmp_path: Path, said: object) -> RepeatedWork | None:
     path.write_text(json.dumps({"schema": "whystall.run/1", "ranks": [{"rank": 3, "repeated": said}]}), "utf-8")
     [rank] = read_run_file(path)
     assert rank.rank == 3
-    return rank.repeated
+    return rank.observed.repeated
 
 
 def test_what_was_computed_again_is_read_back(tmp_path: Path) -> None:

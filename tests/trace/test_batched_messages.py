@@ -119,3 +119,27 @@ def test_ranks_wait_for_those_that_they_talk_to(tmp_path: Path) -> None:
         (3, [2, 3], "send_recv", rounds, 0),
     ]
     assert [(row.rank, row.alone_ns) for row in report.ranks if row.alone_ns] == [(1, rounds * 200_000)]
+
+
+def test_a_record_that_says_no_more_than_coalesced_gives_way_to_the_messages() -> None:
+    built = of_rank(1)
+    built.operator("record_param_comms", at=0, lasts=900, **record("send", 2))
+    built.launch(KERNEL, at=10_000, runs_at=20_000, lasts=5_000, stream=20, **record("coalesced", None))
+    assert on_device(built) == [(0, "send", 100, 100, "Float", "[1, 2]", 2)]
+
+
+def test_messages_to_unknown_ranks_are_between_no_others() -> None:
+    """The group is all stages: its ranks do not meet in each message."""
+    built = of_rank(1)
+    built.launch(KERNEL, at=10_000, runs_at=20_000, lasts=5_000, stream=20, **record("coalesced", None))
+    assert on_device(built) == [(0, "send_recv", 100, 100, "Float", "[1]", 4)]
+    pair = trace(distributedInfo={"rank": 1, "world_size": 2, "backend": "nccl"})
+    pair.launch(KERNEL, at=10_000, runs_at=20_000, lasts=5_000, stream=20, **record("coalesced", None, world=2))
+    assert on_device(pair) == [(0, "send_recv", 100, 100, "Float", "[0, 1]", 2)]
+
+
+def test_coalesced_collectives_of_all_ranks_stay() -> None:
+    built = of_rank(1)
+    kernel = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    built.launch(kernel, at=10_000, runs_at=20_000, lasts=5_000, stream=20, **record("coalesced", None))
+    assert on_device(built) == [(0, "coalesced", 100, 100, "Float", "[0, 1, 2, 3]", 4)]

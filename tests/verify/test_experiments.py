@@ -10,11 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.findings import bare_finding
 
 import whystall
 from whystall.cli.run import _experimented
 from whystall.diagnosis.experiment import Experiment, bearing, needed, outcome, saved_by
-from whystall.diagnosis.finding import Finding, Rejected, Scope
+from whystall.diagnosis.finding import Finding, Rejected
 from whystall.report.schema import decode
 from whystall.verify.experiments import run_experiments
 
@@ -188,11 +189,7 @@ def test_an_experiment_that_changes_nothing_is_said_to_show_nothing(job: Path, m
 
 
 def finding(name: str, *rivals: str) -> Finding:
-    rejected = [Rejected(id=rival, because="") for rival in rivals]
-    return Finding(
-        id=name, title="", severity="major", scope=Scope(ranks=[0], steps=[]), attributed_ns_per_step=0, gain=None,
-        confidence=1.0, evidence=[], code=[], rejected=rejected, missing_signals=[], remedy=None, verify=None,
-    )  # fmt: skip
+    return bare_finding(name, rejected=[Rejected(id=rival, because="") for rival in rivals])
 
 
 DOES_NOT_HOLD = "what was changed does not hold the step up"

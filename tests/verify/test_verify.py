@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from whystall._inputs import read_run_facts
 from whystall.cli import main
 from whystall.diagnosis.causes import Statistic
-from whystall.verify.measure import Block, Variant, run_block
+from whystall.verify.measure import Block, Variant, run_block, run_recorded
 from whystall.verify.proof import Proof, Recorded, prove, prove_calls
 from whystall.verify.remedies import Tried, append, brought, read, record_file
 
@@ -36,6 +37,32 @@ def script(tmp_path: Path) -> str:
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     return str(path)
+
+
+PADS = """
+import torch
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 4 * 60
+    def __getitem__(self, index):
+        row = torch.zeros(32, dtype=torch.long)
+        row[: 4 + index % 5] = torch.randint(1, 90, (4 + index % 5,))
+        return row
+model = torch.nn.Sequential(torch.nn.Embedding(100, 16), torch.nn.Linear(16, 16))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for rows in torch.utils.data.DataLoader(Rows(), batch_size=4):
+    model(rows).pow(2).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_recorded_variant_has_what_watching_alone_observes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PADS)
+    (tmp_path / "run").mkdir()
+    code, _ = run_recorded(Variant((sys.executable, str(tmp_path / "train.py"))), tmp_path / "run", None)
+    assert code == 0
+    facts = read_run_facts([tmp_path / "run"], [], remedies=False)
+    assert facts.observed[0].padding is not None
+    assert facts.cores is not None
 
 
 @pytest.mark.alone
@@ -211,7 +238,7 @@ def proof_of(
 
     recorded = iter(flops)
     monkeypatch.setattr("whystall.verify.proof.run_block", block)
-    monkeypatch.setattr("whystall.verify.proof.run_command", lambda *_: (0, ""))
+    monkeypatch.setattr("whystall.verify.proof.run_recorded", lambda *_: (0, ""))
     return prove(
         Variant(("before",)),
         Variant(("after",)),

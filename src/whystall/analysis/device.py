@@ -226,12 +226,30 @@ def _steps(trace: Trace, account: DeviceAccount, origin_ns: int) -> list[Step]:
 
 
 def _first_starts(events: DeviceEvents, steps: int) -> list[int | None]:
+    """The start of each step's first event.
+
+    Copies of the next batch, on a stream of their own, run while the work of earlier steps still waits: a step begins
+    behind them if it has other events.
+    """
     out: list[int | None] = [None] * steps
-    attributed = np.flatnonzero(events.step >= 0)
-    found, at = np.unique(events.step[attributed], return_index=True)
-    for step, index in zip(found.tolist(), at.tolist(), strict=True):
-        out[step] = int(events.start[attributed[index]])
+    attributed = events.step >= 0
+    ahead = (events.class_of == MEMORY) & (events.stream != _main_stream(events))
+    for chosen in (attributed, attributed & ~ahead):
+        rows = np.flatnonzero(chosen)
+        found, at = np.unique(events.step[rows], return_index=True)
+        for step, index in zip(found.tolist(), at.tolist(), strict=True):
+            out[step] = int(events.start[rows[index]])
     return out
+
+
+def _main_stream(events: DeviceEvents) -> int:
+    """The stream that computes longest."""
+    computes = np.flatnonzero(events.class_of == COMPUTE)
+    streams, place = np.unique(events.stream[computes], return_inverse=True)
+    if not len(streams):
+        return int(events.stream[0])
+    lasts = np.bincount(place, weights=(events.end - events.start)[computes])
+    return int(streams[lasts.argmax()])
 
 
 def _step(
@@ -245,7 +263,7 @@ def _step(
         gpu_events=len(own),
         start_ns=begin - origin_ns,
         window_ns=end - begin,
-        device_span_ns=int(events.end[own].max()) - begin,
+        device_span_ns=int(events.end[own].max() - events.start[own].min()),
         host_ns=int(trace.steps["duration_ns"][step]),
         busy_ns=timeline.total(intervals.ANY),
         compute_ns=timeline.total(intervals.COMPUTE_RUNS),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.resources import files
 from typing import Any, Final, Literal, get_args
 
@@ -74,7 +74,24 @@ def shipped_kernel_classes() -> KernelClasses:
     return parse_kernel_classes(_shipped())
 
 
-Trait = Literal["tensor-cores", "tf32", "cuda-cores", "multi-tensor", "layout"]
+class _Remembered:
+    """An answer about names, asked for once per name: the kernels of one rank have the names of the next one's."""
+
+    def __init__(self, ask: Callable[[pl.Series], NDArray[Any]]) -> None:
+        self._ask = ask
+        self._known: dict[str, Any] = {}  # replaced as a whole, never changed: ranks are analysed in several threads
+
+    def __call__(self, names: Sequence[str]) -> list[Any]:
+        """The answer for each name."""
+        known = self._known if len(self._known) < _REMEMBERED else {}
+        new = [name for name in dict.fromkeys(names) if name not in known]
+        if new:
+            asked = self._ask(pl.Series(new, dtype=pl.String))
+            self._known = known = known | dict(zip(new, asked.tolist(), strict=True))
+        return [known[name] for name in names]
+
+
+Trait = Literal["tensor-cores", "tf32", "cuda-cores", "vector-product", "multi-tensor", "layout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +99,12 @@ class KernelTrait:
     """A property of a kernel that its name shows; ``families`` are those that can have the trait, ``None``: all."""
 
     families: frozenset[str] | None
-    pattern: re.Pattern[str]
-    but_not: re.Pattern[str] | None
+    among: Callable[[Sequence[str]], list[bool]]
+    """Which of some names show it."""
 
     def told_by(self, name: str) -> bool:
         """Whether a name shows it."""
-        return bool(self.among(pl.Series([name[:_LONGEST_NAME]], dtype=pl.String))[0])
-
-    def among(self, names: pl.Series) -> NDArray[np.bool_]:
-        """Which of ``names`` show it."""
-        told = found(self.pattern, names)
-        return told if self.but_not is None else told & ~found(self.but_not, names)
+        return self.among([name[:_LONGEST_NAME]])[0]
 
 
 @cache
@@ -102,17 +114,25 @@ def kernel_traits() -> dict[Trait, KernelTrait]:
 
 
 def _trait(row: dict[str, Any]) -> KernelTrait:
-    return KernelTrait(
-        frozenset(row["families"]) if "families" in row else None,
-        re.compile(row["pattern"], re.IGNORECASE),
-        re.compile(row["not"], re.IGNORECASE) if "not" in row else None,
-    )
+    pattern = re.compile(row["pattern"], re.IGNORECASE)
+    but_not = re.compile(row["not"], re.IGNORECASE) if "not" in row else None
+
+    def among(names: pl.Series) -> NDArray[np.bool_]:
+        told = found(pattern, names)
+        return told if but_not is None else told & ~found(but_not, names)
+
+    return KernelTrait(frozenset(row["families"]) if "families" in row else None, _Remembered(among))
 
 
 @cache
 def _dtypes() -> tuple[tuple[str, re.Pattern[str]], ...]:
     rows = tomllib.loads(_shipped())["dtype"]
     return tuple((row["dtype"], re.compile(row["pattern"], re.IGNORECASE)) for row in rows)
+
+
+@cache
+def _dtype_of() -> _Remembered:
+    return _Remembered(partial(first_found, [pattern for _, pattern in _dtypes()]))
 
 
 def dtype_told_by(name: str) -> str | None:
@@ -143,17 +163,17 @@ class Classified:
 
     def has(self, trait: Trait) -> NDArray[np.bool_]:
         """Which events have names that show a trait, in any family."""
-        return self._by_name(kernel_traits()[trait].among(self._cut))
+        return self._by_name(np.array(kernel_traits()[trait].among(self._cut), np.bool_))
 
     def is_told_to_be(self, dtype: str) -> NDArray[np.bool_]:
         """Which events have names that show a data type."""
-        first = first_found([pattern for _, pattern in _dtypes()], self._cut)
+        first = np.array(_dtype_of()(self._cut), np.int64)
         of = np.array([told == dtype for told, _ in _dtypes()] + [False], np.bool_)
         return self._by_name(of[first])
 
     @property
-    def _cut(self) -> pl.Series:
-        return pl.Series([name[:_LONGEST_NAME] for name in self.names], dtype=pl.String)
+    def _cut(self) -> list[str]:
+        return [name[:_LONGEST_NAME] for name in self.names]
 
     def _by_name(self, told: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return (told if len(told) else np.zeros(1, np.bool_))[self.name_of]
@@ -182,11 +202,14 @@ def classify(events: pl.DataFrame, rules: Sequence[KernelClass] = ()) -> Classif
 
 def _rules_for(names: Sequence[str], rules: Sequence[KernelClass]) -> list[KernelClass | None]:
     """Per name the first of ``rules`` that knows it, else the first shipped one, else ``None``."""
-    shipped = shipped_kernel_classes()
-    seen = pl.Series([shown(name) for name in names], dtype=pl.String)
-    first = first_found([rule.pattern for rule in shipped], seen)
-    known = [*shipped, None]
+    known = [*shipped_kernel_classes(), None]
+    first = _shipped_of()([shown(name) for name in names])
     return [first_match(rules, name) or known[number] for name, number in zip(names, first, strict=True)]
+
+
+@cache
+def _shipped_of() -> _Remembered:
+    return _Remembered(partial(first_found, [rule.pattern for rule in shipped_kernel_classes()]))
 
 
 # The engine of polars has no look-arounds. Without them a pattern is found where it was, and elsewhere.
@@ -211,6 +234,8 @@ def first_found(patterns: Sequence[re.Pattern[str]], names: pl.Series) -> NDArra
     first = np.full(len(names), len(patterns), np.int64)
     left = np.arange(len(names))
     for number, pattern in enumerate(patterns):
+        if not len(left):
+            break
         hits = found(pattern, names.gather(left))
         first[left[hits]] = number
         left = left[~hits]

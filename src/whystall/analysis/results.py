@@ -102,8 +102,8 @@ class Step(Result):
     """One iteration as the device saw it: the events that the step launched, not others that ran meanwhile.
 
     ``busy_ns``, ``compute_ns``, ``communication_ns`` and ``memory_ns`` are unions over the events the step launched.
-    ``ledger`` accounts for ``window_ns``: from the step's first event to the first event of the next step (the last
-    step: to its own last event's end).
+    ``ledger`` accounts for ``window_ns``: from the step's first event, without copies that run ahead on a stream of
+    their own, to that of the next step (the last step: to its own last event's end).
     """
 
     name: str

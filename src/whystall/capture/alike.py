@@ -15,7 +15,9 @@ from math import prod
 from typing import Any, Final
 
 from whystall.capture.faults import is_the_jobs
+from whystall.capture.readable import is_readable
 from whystall.capture.sums import bytes_of, stands_for_others, tensors_in
+from whystall.capture.the_jobs import parts_of
 
 _MOST_ROWS: Final = 1 << 13
 _MOST_BYTES: Final = 32 << 20
@@ -109,7 +111,8 @@ def _rows(torch: Any, tensors: Sequence[Any], shape: Sequence[int]) -> list[int]
 
 def _is_plain(torch: Any, tensor: Any) -> bool:
     known = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
-    return known and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_complex()
+    plain = known and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_complex()
+    return plain and is_readable(tensor)
 
 
 def _again(rows: Sequence[int], *, constant: bool, samples: bool) -> dict[int, int]:
@@ -143,7 +146,7 @@ def _keeps_rows_apart(module: Any, *, samples: bool) -> bool:
     """Whether no row of a call changes another; samples do so in training alone, by statistics over the batch."""
     if samples and not module.training:
         return True
-    kinds = [(type(part).__module__, type(part).__name__) for part in module.modules()]
+    kinds = [(type(part).__module__, type(part).__name__) for part in parts_of(module)]
     activations = "torch.nn.modules.activation"
     return all(
         file.startswith("torch.nn.modules.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from whystall.run_folder.description import MOST_SPARSE, AttendedScores
+from whystall.run_folder.observations import MOST_SPARSE, AttendedScores
 
 # Within inference a mode hears operators before they are taken apart.
 _SOFTMAX: Final = frozenset({"aten::_softmax", "aten::_safe_softmax", "aten::softmax"})

@@ -8,7 +8,7 @@ from typing import Final
 
 from whystall.capture.faults import is_the_jobs
 from whystall.capture.stacks import shown_file, text_of
-from whystall.run_folder.description import MOST_LIMITS, CompileLimit
+from whystall.run_folder.observations import MOST_LIMITS, CompileLimit
 
 # torch/_dynamo/convert_frame.py: "torch._dynamo hit config.%s (%s)", the limit, its value, the function, the reason.
 _LOGGER: Final = "torch._dynamo.convert_frame"

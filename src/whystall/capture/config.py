@@ -63,6 +63,10 @@ class TrialSetup(msgspec.Struct, frozen=True, kw_only=True):
     longest_s: float = 30.0
 
 
+Looks = Literal["none", "few", "all"]
+"""The looks at a job's tensors: none, at padding and repeated calls of modules, or at each operator, too."""
+
+
 class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The output folder, and the signals to record beyond operators, kernels and launches.
 
@@ -76,6 +80,8 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     stacks: bool = False
     modules: bool = False
     memory: bool = False
+    values: bool = False
+    looks: Looks = "all"
     optimizer_within_s: float = 5.0
     most_sample_bytes: int | None = None
     experiment: ExperimentSetup | None = None

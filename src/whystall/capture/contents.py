@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final
 
-from whystall.run_folder.description import MOST_SPARSE, CountedLabels, SparseMatrix
+from whystall.run_folder.observations import MOST_SPARSE, CountedLabels, SparseMatrix
 
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm"})
 # The class dimension is the same for both: the second of the scores.

@@ -7,11 +7,13 @@ those of the job's files.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import os
 import resource
 import signal
+from pathlib import Path
 from typing import Final
 
 from whystall.capture.faults import suppress
@@ -24,6 +26,13 @@ def deadly_size() -> float:
     soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = soft == resource.RLIM_INFINITY or signal.getsignal(signal.SIGXFSZ) is signal.SIG_IGN
     return math.inf if ignored else soft
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file. Raises `OSError` also where its size would end the job."""
+    if len(data) > deadly_size():
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    path.write_bytes(data)
 
 
 class OwnFile:

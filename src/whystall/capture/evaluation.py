@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from whystall.capture import clock
+from whystall.capture.the_jobs import parts_of
 
 _MINORITY: Final = 1 / 3
 _LEAST_COMPARED: Final = 8
+_FIRST_STEPS: Final = 32
+"""Number of steps after which such calls are known to be no evaluation where most steps have them, or do not learn."""
 _COMPARED: Final = 256
 """Number of learning calls to compare with the inputs of evaluation."""
 _MOST_SAMPLES: Final = 1 << 12
@@ -50,6 +53,10 @@ class Evaluation:
     def _compares(self) -> bool:
         return self._compared < _COMPARED and not self._collects
 
+    @property
+    def _is_occasional(self) -> bool:
+        return self._with_it + 1 <= _MINORITY * self._steps and 2 * self._learning >= self._steps
+
     def begins(self, samples: Samples, *, trains: bool) -> None:
         """The model is called so, in training mode or not."""
         self._in_step, self._trains = True, trains
@@ -59,7 +66,7 @@ class Evaluation:
         self._calls += 1
         looks = trains and not self._comes_again and self._passes <= _MOST_PASSES and self._calls <= _MOST_CALLS
         room = _MOST_SAMPLES - len(self._pass) - (0 if looks else len(self._samples))
-        if room > 0 and (looks or self._compares):
+        if room > 0 and (looks or self._compares) and (self._steps < _FIRST_STEPS or self._is_occasional):
             self._pass += samples()
 
     def learns(self, samples: Samples) -> None:
@@ -95,11 +102,11 @@ class Evaluation:
             return False
         if self._trains and not self._comes_again:
             return False
-        return self._with_it + 1 <= _MINORITY * self._steps and 2 * self._learning >= self._steps
+        return self._is_occasional
 
 
 def keeps_statistics(torch: Any, module: Any) -> bool:
     """Whether a model has layers that learn without gradients: statistics of their inputs in training mode."""
     kinds = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - batch and instance normalisation
-    parts = module.modules() if module is not None else ()
+    parts = parts_of(module) if module is not None else ()
     return any(isinstance(one, kinds) and one.track_running_stats for one in parts)

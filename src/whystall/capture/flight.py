@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from whystall.capture.descriptors import write_whole
 from whystall.capture.ranks import joined
 from whystall.run_folder.layout import flight_name, staged_flight
 
@@ -72,6 +73,6 @@ class FlightRecorder:
             return False
         rank = int(distributed.get_rank())
         staged = self._folder / staged_flight(rank, os.getpid())
-        staged.write_bytes(held)
+        write_whole(staged, held)
         self._path, self._at_step = staged.replace(self._folder / flight_name(rank)), steps
         return True

@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from whystall.capture.the_jobs import parameters_of
+
 if TYPE_CHECKING:
     import torch
 
@@ -44,7 +46,7 @@ def outermost_module(modules: Sequence[torch.nn.Module], parameters: set[int] | 
     for module in modules:
         if id(module) in children:
             continue
-        held = sum(1 for parameter in module.parameters() if parameters is None or id(parameter) in parameters)
+        held = sum(1 for parameter in parameters_of(module) if parameters is None or id(parameter) in parameters)
         if held > most:
             best, most = module, held
     return best

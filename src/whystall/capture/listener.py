@@ -34,6 +34,7 @@ _PARTS: Final = {
     "save_begins": "save times",
     "save_ends": "save times",
     "user_profiler_begins": "the job's own profiler",
+    "tracing_begins": "repeated work",
 }
 _NOTHING: Final[Mapping[str, object]] = {}
 _MOST_NUMBERS: Final = 1 << 16
@@ -64,6 +65,9 @@ class Stepper(Protocol):
     def before_backward(self) -> None:
         """A backward pass is about to begin."""
 
+    def look_no_more(self) -> None:
+        """The job traces a program, or observes operators itself: no look at operators or modules may interfere."""
+
 
 class Heard:
     """Receives all events of torch."""
@@ -81,6 +85,7 @@ class Heard:
         self._found = False
         self.backward_begins = self._if_stepping(self._backward_begins)
         self.user_profiler_begins = stepper.make_room
+        self.tracing_begins = stepper.look_no_more
 
     def _if_stepping(self, then: Callable[[], None]) -> Callable[[], None]:
         on_stepping_thread = self._stepper.on_stepping_thread

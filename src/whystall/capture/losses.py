@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from whystall.capture.moments import followed_by
+
 MOST_STEPS: Final = 1_000
 NOT_FINITE: Final = "not finite"
 
@@ -33,7 +35,7 @@ class LossesSeen:
 
     def install(self) -> None:
         """Hears of backward passes from now on."""
-        is_compiling = getattr(getattr(self._torch, "compiler", None), "is_compiling", bool)
+        is_compiling = followed_by(self._torch)
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(original)

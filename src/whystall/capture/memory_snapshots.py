@@ -5,11 +5,13 @@ Reasoned from torch's documentation of `torch.cuda.memory`; not yet tried on a d
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from whystall.capture.descriptors import deadly_size
 from whystall.capture.faults import Faults
 from whystall.run_folder.layout import oom_name, snapshot_name, staged_snapshot
 
@@ -54,6 +56,8 @@ class MemorySnapshots:
             self._write(oom_name(self._rank()))
 
     def _written(self, name: str) -> None:
+        if deadly_size() < math.inf:
+            return  # the allocator writes the file, of unknown size
         self._folder.mkdir(parents=True, exist_ok=True)
         staged = self._folder / staged_snapshot(name, os.getpid())
         try:

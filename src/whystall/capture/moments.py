@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any, Final
 
@@ -82,3 +83,10 @@ def _is_a_child() -> None:
 
 _never_whole: Final[set[str]] = set()
 os.register_at_fork(after_in_child=_is_a_child)
+
+
+def followed_by(torch: Any) -> Callable[[], bool]:
+    """A function that returns whether torch's compiler or `torch.jit.trace` is active: its graph would hold us."""
+    is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+    is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", bool)
+    return lambda: is_compiling() or is_tracing()

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
+
+from whystall.capture.plain_traces import counted, stretches
 
 # Packages of torch whose frames run within an operator or within code that torch compiled.
 _WITHIN: Final = tuple(f"torch{os.sep}{package}{os.sep}" for package in ("_library", "_functorch", "_inductor"))
@@ -26,10 +28,8 @@ _OF_CALLS: Final = re.compile(
     r"## Call |autograd::|\w+::)"
 )
 _UNFINISHED: Final = re.compile(rb'"name": ?"((?:[^"\\]|\\.){1,512})"[^{}]{0,512}\{[^{}]{0,2048}"finished": ?false')
-_OVERLAP: Final = 4096
 _FEWEST: Final = 3
 """A window holds at least this many scopes of one name, and one for each of its steps, where each step has one."""
-_CHUNK: Final = 1 << 20
 
 _left_open: Final[set[str]] = set()
 
@@ -52,36 +52,18 @@ def jobs_scope_is_left_open() -> bool:
 def unfinished_in(plain: Path) -> set[str]:
     """The names of the scopes that a trace (Kineto's JSON) marks as not ended, without those that each step has."""
     found: set[bytes] = set()
-    for text, _ in _stretches(plain):
+    for text, _ in stretches(plain):
         if b'"finished"' in text:
             found.update(_UNFINISHED.findall(text))
     asked = [name for name in found if not _OF_CALLS.match(_text(name))]
     if asked:
-        steps, *times = _counted(plain, [b'"name": "ProfilerStep#', *(b'"name": "' + name + b'"' for name in asked)])
+        steps, *times = counted(plain, [b'"name": "ProfilerStep#', *(b'"name": "' + name + b'"' for name in asked)])
         found -= {name for name, count in zip(asked, times, strict=True) if count >= max(steps, _FEWEST)}
     return {_text(name) for name in found}
 
 
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "replace")
-
-
-def _stretches(plain: Path) -> Iterator[tuple[bytes, int]]:
-    """A file in pieces, each behind the end of the one before, and how long that end is."""
-    before = b""
-    with plain.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield before + chunk, len(before)
-            before = chunk[-_OVERLAP:]
-
-
-def _counted(plain: Path, texts: list[bytes]) -> list[int]:
-    """How often a file has each of some texts."""
-    times = [0] * len(texts)
-    for piece, known in _stretches(plain):
-        for place, text in enumerate(texts):
-            times[place] += piece.count(text, max(known - len(text) + 1, 0))
-    return times
 
 
 def unfinished_of(profiler: Any, stopped_ns: int) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from whystall.capture import clock
-from whystall.run_folder.description import Overhead
+from whystall.run_folder.description import LookCost, Overhead
 
 _Arguments = ParamSpec("_Arguments")
 _Returned = TypeVar("_Returned")
@@ -44,18 +44,20 @@ class Costs:
     """Sums over the steps of a session, in nanoseconds."""
 
     def __init__(self) -> None:
-        self._hook_ns = self._outside_ns = self._profiled_ns = self._paused_ns = self._looked_ns = 0
-        self._outside_steps = self._profiled_steps = self._looked_steps = 0
+        self._hook_ns = self._outside_ns = self._profiled_ns = self._paused_ns = 0
+        self._outside_steps = self._profiled_steps = 0
+        self._looked: dict[str, tuple[int, int]] = {}
+        """Per look its steps, and their time."""
 
     def profiled(self, duration: int) -> None:
         """Takes note of a step within a window."""
         self._profiled_ns += duration
         self._profiled_steps += 1
 
-    def looked(self, duration: int) -> None:
+    def looked(self, duration: int, look: str) -> None:
         """Takes note of a step whose operators or modules were looked at."""
-        self._looked_ns += duration
-        self._looked_steps += 1
+        steps, total = self._looked.get(look, (0, 0))
+        self._looked[look] = steps + 1, total + duration
 
     def outside(self, duration: int, ours: int) -> None:
         """Takes note of a step outside windows, and of our own time in it and after it."""
@@ -70,11 +72,15 @@ class Costs:
     def told(self, export_ns: int, watched_ns: int, threads_ns: int = 0) -> Overhead:
         """The costs for the run's description; our threads have computed for ``threads_ns``."""
         usual_ns = self._outside_ns / max(self._outside_steps, 1)
-        looked_ns = self._looked_ns - self._looked_steps * usual_ns if self._outside_steps else 0
+        looks = {
+            name: LookCost(steps=steps, longer_ns=max(round(total - steps * usual_ns), 0) if self._outside_steps else 0)
+            for name, (steps, total) in self._looked.items()
+        }
         return Overhead(
             hooks_share=self._hook_ns / max(self._outside_ns, 1),
             threads_share=threads_ns / max(watched_ns, 1),
-            looked_ns=max(round(looked_ns), 0),
+            looked_ns=sum(one.longer_ns for one in looks.values()),
+            looks=looks,
             profiled_over_unprofiled=self._profiled_over_unprofiled(),
             export_ns=export_ns,
             paused_ns=self._paused_ns,

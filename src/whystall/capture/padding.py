@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whystall.capture.faults import suppress
+from whystall.capture.readable import is_readable
 from whystall.capture.stacks import shown_file, text_of
 from whystall.capture.tally import Place, place_of
-from whystall.run_folder.description import MadeAt, PaddedBatches
+from whystall.capture.the_jobs import items_in
+from whystall.run_folder.observations import MadeAt, PaddedBatches
 
 _ALL_OF_THE_FIRST: Final = 16
 _MOST_LOOKS: Final = 24
@@ -48,8 +50,8 @@ LOADER: Final = "loader"
 class PaddingSeen:
     """Counts the padding of batches; ``asks`` is true while it needs more of them."""
 
-    def __init__(self) -> None:
-        self.asks = True
+    def __init__(self, *, wanted: bool = True) -> None:
+        self.asks = wanted
         self._source: str | None = None
         self._given = self._looks = 0
         self._next = 1
@@ -61,16 +63,18 @@ class PaddingSeen:
         """Per tensor of a batch how many places which number pads."""
         self._made_at: Place | None = None
 
+    def comes(self, source: str) -> bool:
+        """Counts a batch of a source (a loader, a module's arguments), and returns whether it is to be examined."""
+        if not self.asks or self._source not in (None, source):
+            return False
+        self._given += 1
+        return self._given >= self._next
+
     def look(self, batch: object, source: str, maker: Place | None = None) -> None:
-        """Examines a batch: the first source (a loader, a module's arguments) that holds sequences counts.
+        """Examines a batch: the first source that holds sequences counts.
 
         ``maker`` is the function that puts a loader's batches together; for other sources the line that makes them.
         """
-        if self._source not in (None, source):
-            return
-        self._given += 1
-        if self._given < self._next:
-            return
         self._next = self._given + 1 if self._given < _ALL_OF_THE_FIRST else 2 * self._given
         self._looks += 1
         self.asks = self._looks < _MOST_LOOKS
@@ -185,11 +189,10 @@ def _arrays(batch: object) -> Iterable[NDArray[Any]]:
             left -= 1
             if _is_sequence(torch, thing):
                 with suppress(RuntimeError, TypeError):  # it stands for another, within a transformation
-                    yield thing.clone().numpy()  # the storage of the job's own tensor could not be resized any more
-        elif depth < _DEEPEST and isinstance(thing, Mapping):
-            stack += [(value, depth + 1) for value in list(thing.values())[:_MOST_TENSORS]]
-        elif depth < _DEEPEST and isinstance(thing, (list, tuple)):
-            stack += [(value, depth + 1) for value in thing[:_MOST_TENSORS]]
+                    if is_readable(thing):
+                        yield thing.clone().numpy()  # the storage of the job's own tensor could not be resized any more
+        elif depth < _DEEPEST:
+            stack += [(value, depth + 1) for value in (items_in(thing) or [])[:_MOST_TENSORS]]
 
 
 def _is_sequence(torch: Any, tensor: Any) -> bool:

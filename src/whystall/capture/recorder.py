@@ -20,6 +20,7 @@ from whystall.capture.moments import is_half_there
 from whystall.capture.open_scopes import keep_in_mind, unfinished_in, unfinished_of
 from whystall.capture.python_tools import is_profiled
 from whystall.capture.sums import unseen
+from whystall.capture.values import unfit_in
 from whystall.run_folder.description import MOST_OF_ROUNDS
 from whystall.run_folder.layout import WHOLE_STEPS, staged_trace, trace_name
 
@@ -42,6 +43,8 @@ class Recorder:
         self.bytes_written = 0
         self.export_ns = 0
         self.starting = False
+        self.unfit: str | None = "no steps were recorded"
+        """The reason against a window of values, by the latest trace."""
         self._marks = 0
         self._held = held
         self._written: Path | None = None
@@ -186,6 +189,8 @@ class Recorder:
         try:
             profiler.export_chrome_trace(str(plain))
             keep_in_mind(unfinished_in(plain))
+            if self._config.values:
+                self.unfit = unfit_in(plain)
             with plain.open("rb") as source, gzip.GzipFile(packed, "wb", 2, mtime=0) as target:
                 shutil.copyfileobj(source, target, _COPY_BYTES)
             self._written = packed

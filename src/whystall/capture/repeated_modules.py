@@ -20,7 +20,7 @@ from whystall.capture import clock
 from whystall.capture.alike import AlikeRows
 from whystall.capture.faults import is_the_jobs
 from whystall.capture.global_hooks import put
-from whystall.capture.moments import in_backward
+from whystall.capture.moments import followed_by, in_backward
 from whystall.capture.rounds import Rounds
 from whystall.capture.sums import (
     Sum,
@@ -33,7 +33,8 @@ from whystall.capture.sums import (
     unseen,
 )
 from whystall.capture.tally import Place, Tally, place_of
-from whystall.run_folder.description import RepeatedWork
+from whystall.capture.the_jobs import parts_of
+from whystall.run_folder.observations import RepeatedWork
 
 _LONG: Final = 0.01
 """Share of a step; each of several equal blocks takes only this."""
@@ -129,9 +130,15 @@ class RepeatedModules:
         return True
 
     def _harmless(self, hook: Callable[..., None]) -> Callable[..., None]:
-        """A hook that hears nothing more once it has failed: it is called within the job's own calls."""
+        """A hook that hears nothing more once it has failed: it is called within the job's own calls.
+
+        torch's compiler, which follows it into a graph, finds that it does nothing there.
+        """
+        is_compiling = followed_by(self._torch)
 
         def called(*told: Any) -> None:
+            if is_compiling():
+                return
             if not self._deaf:
                 try:
                     with unseen(self._torch):
@@ -234,7 +241,7 @@ class RepeatedModules:
         """Whether a call is of a model that trains in other calls: evaluation is reported separately."""
         if not self._trained or module.training or self._torch.is_grad_enabled():
             return False
-        return any(id(part) in self._trained for part in module.modules())
+        return any(id(part) in self._trained for part in parts_of(module))
 
     def _returned(self, module: Any, given: object, named: object, output: object) -> None:
         now = clock.perf_counter_ns()

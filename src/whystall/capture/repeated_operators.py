@@ -29,7 +29,7 @@ from whystall.capture.moments import in_backward
 from whystall.capture.sums import Sum, sum_of, unseen
 from whystall.capture.tally import Tally, place_of
 from whystall.capture.unread import Unread
-from whystall.run_folder.description import RepeatedWork
+from whystall.run_folder.observations import RepeatedWork
 
 _LONG: Final = 0.01
 _MOST_KINDS: Final = 64
@@ -189,6 +189,8 @@ class RepeatedOperators:
         return own and _get_current_dispatch_mode() is self._mode
 
     def _called(self, function: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> object:
+        if not isinstance(function, self._torch._ops.OpOverload):  # noqa: SLF001 - a program within the program
+            return function(*given, **named)
         learned = _OTHER_BITS.get(function.name())
         if learned is not None and given[learned].requires_grad:
             self.changes_gradients = True
@@ -336,6 +338,8 @@ def _mode_of(called: Callable[[Any, tuple[Any, ...], Mapping[str, Any]], object]
     from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - the user has imported torch
 
     class Hears(TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True  # torch.cond and the like: else torch refuses to call them
+
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
             """Else torch imports its compiler with the first operator: a second of the job's, many on a slow disk."""

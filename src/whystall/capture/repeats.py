@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from whystall.capture.config import Looks
 from whystall.capture.contents import Contents
 from whystall.capture.repeated_modules import RepeatedModules
 from whystall.capture.repeated_operators import RepeatedOperators
 from whystall.capture.torch_hooks import has_compiled
-from whystall.run_folder.description import AttendedScores, RepeatedWork
+from whystall.run_folder.observations import AttendedScores, RepeatedWork
 
 _WAITS: Final = 12
 _WAITS_NS: Final = 3_000_000_000
@@ -32,6 +33,9 @@ _LEAST_READ: Final = 4
 """The first of these has no predecessor."""
 _MOST_READ: Final = 17
 _ENOUGH_NS: Final = 1_000_000_000
+MODULES: Final = "modules"
+OPERATORS: Final = "operators"
+"""Names of the looks."""
 _MORE: Final = 1.2
 """Operators are reported where their share is this many times that of modules, which mostly consist of them."""
 
@@ -39,8 +43,8 @@ _MORE: Final = 1.2
 class RepeatsSeen:
     """Examines calls in a few steps. ``looking`` is true while it does, ``over`` once it is done."""
 
-    def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool]) -> None:
-        self.looking = self.over = False
+    def __init__(self, torch: Any, on_stepping_thread: Callable[[], bool], looks: Looks = "all") -> None:
+        self.looking, self.over = False, looks == "none"
         self.found: RepeatedWork | None = None
         self.unread: RepeatedWork | None = None
         """Results that nothing read."""
@@ -55,10 +59,9 @@ class RepeatsSeen:
         self.contents = Contents(torch)
         self._torch = torch
         modules = RepeatedModules(torch, on_stepping_thread)
-        self._looks: list[RepeatedModules | RepeatedOperators] = [
-            modules,
-            RepeatedOperators(torch, on_stepping_thread, self.contents, lambda: modules.in_rounds),
-        ]
+        self._looks: list[RepeatedModules | RepeatedOperators] = [modules]
+        if looks == "all":
+            self._looks.append(RepeatedOperators(torch, on_stepping_thread, self.contents, lambda: modules.in_rounds))
         self._step = self._timed = self._passed = self._passed_ns = 0
         self._ended = False
 
@@ -88,9 +91,14 @@ class RepeatsSeen:
             look.step_read(duration_ns, counts=self._step > 1)
         look.step_ended(in_call=in_call)
         self._step += 1
-        most = _MOST_READ if len(self._looks) > 1 else _READ_FURTHER
+        most = _READ_FURTHER if self.name == OPERATORS else _MOST_READ
         if not something or self._step > (_LEAST_READ if tally.measured_ns >= _ENOUGH_NS else most):
             self._end()
+
+    @property
+    def name(self) -> str:
+        """The kind of call that is looked at now."""
+        return OPERATORS if isinstance(self._looks[0], RepeatedOperators) else MODULES
 
     def before_backward(self) -> None:
         """Ends where gradients would have other bits for the look."""
@@ -115,7 +123,7 @@ class RepeatsSeen:
 
     def _has_waited(self) -> bool:
         """Whether enough steps have passed since the windows, or since the look before."""
-        if len(self._looks) > 1:
+        if self.name == MODULES:
             return self._passed > _WAITS and self._passed_ns > _WAITS_NS
         steps, long_ns = self._passed, self._passed_ns
         return (steps > _WAITS_FURTHER and long_ns > _WAITS_NS) or (steps > _FEWEST_FURTHER and long_ns > _FURTHER_NS)
@@ -123,7 +131,8 @@ class RepeatsSeen:
     def _begin(self) -> None:
         """Not where torch's compiler has worked, which would compile again for hooks and modes."""
         self._step = self._timed = 0
-        if has_compiled() or self._torch.cuda.is_initialized() or not self._looks[0].begin():
+        profiled = self._torch.autograd.profiler._is_profiler_enabled  # noqa: SLF001 - it would record operators twice
+        if has_compiled() or profiled or self._torch.cuda.is_initialized() or not self._looks[0].begin():
             self.close()
             return
         for later in self._looks[1:]:

@@ -16,6 +16,7 @@ from whystall._native import hear_exit
 from whystall.capture import clock
 from whystall.capture.compile_limits import CompileLimits
 from whystall.capture.config import CaptureConfig
+from whystall.capture.descriptors import write_whole
 from whystall.capture.ending import last_exception
 from whystall.capture.faults import Faults, suppress
 from whystall.capture.flight import FlightRecorder
@@ -40,6 +41,7 @@ from whystall.capture.steps import StepFinder
 from whystall.capture.sums import unseen
 from whystall.capture.torch_hooks import TorchHooks
 from whystall.capture.tuned import Change, change_for
+from whystall.capture.values import ValuesWindow
 from whystall.capture.windows import Action
 from whystall.run_folder.alive import this_process
 from whystall.run_folder.description import RANKS_IN_WINDOWS, RankDescription, encode
@@ -95,9 +97,11 @@ class Session:
         self._flight = FlightRecorder(torch, self.folder)
         rank = self.faults.guard("rank", lambda: rank_of(torch))
         self._snapshots = MemorySnapshots(torch, self.folder, lambda: rank() or 0, self.faults, wanted=config.memory)
-        self._padding = PaddingSeen()
+        self._padding = PaddingSeen(wanted=config.looks != "none")
         self._look_at_padding = self.faults.guard("padding of batches", self._padding.look)
-        self._repeats = RepeatsSeen(torch, self.on_stepping_thread)
+        self._repeats = RepeatsSeen(torch, self.on_stepping_thread, config.looks)
+        self._values = ValuesWindow(torch, self.folder, lambda: self._hooks.alive, self._note)
+        self._values.over = not config.values
         self._compiler = CompileLimits()
         self._stepless = SteplessWindow(
             torch, config, self.folder, self._paused, self._steps_are_missing, self._describe_what_is_held
@@ -149,6 +153,7 @@ class Session:
     def _forget(self) -> None:
         """In a forked child: this process is not the one that trains."""
         self._closed = True
+        self._values.forget()
         self._stacks.forget()
         self._stop_listening()
 
@@ -170,6 +175,7 @@ class Session:
         guard("sampler", self._machine.stop)()
         self._stop_listening()
         guard("repeated work", self._repeats.close)()
+        guard("values", self._values.close)()
         if self.steps and not self._steps_are_missing():
             guard("trace", self._stepless.discard)()
         by_the_clock = guard("trace", self._stepless.close)(stepped=self.steps > 0)
@@ -229,7 +235,7 @@ class Session:
         self._job.batch()
         if source == LOADER:
             self._loaders.handed_out()
-        if self._padding.asks and not self._recording.recorder.running:
+        if self._padding.asks and not self._recording.recorder.running and self._padding.comes(source):
             with unseen(self._torch):
                 self._look_at_padding(batch, source, self._loaders.maker)
 
@@ -237,6 +243,16 @@ class Session:
         """The job starts a profiler of its own."""
         self._recording.make_room()
         self._stepless.make_room()
+        self.faults.guard("values", self._values.cut)()
+        recorder, stepless = self._recording.recorder, self._stepless
+        if not (recorder.running or recorder.starting or stepless.begun or stepless.starting):
+            self.look_no_more()
+
+    def look_no_more(self) -> None:
+        """The job traces a program, or observes operators itself: looks at operators and modules end for good."""
+        if not self._repeats.over:
+            self._repeats.close()
+        self.faults.guard("values", self._values.give_up)()
 
     @property
     def loader_is_new(self) -> bool:
@@ -266,8 +282,8 @@ class Session:
         self._stacks.step_ends()
         duration = now - self._step_began_ns
         recording = self._recording.recorder.running or by_the_clock
-        looking = self._repeats.looking
-        disturbed = (PROFILED if recording else 0) | (LOOKED_AT if looking else 0)
+        look = self._look
+        disturbed = (PROFILED if recording else 0) | (LOOKED_AT if look else 0)
         self._guarded_sample(self.steps, now, duration, flags | disturbed)
         self.steps += 1
         if self.steps == _STEPS_BEFORE_JUDGING:
@@ -277,8 +293,8 @@ class Session:
         within = self._within.take()
         if recording:
             self._costs.profiled(duration)
-        elif looking:
-            self._costs.looked(duration)
+        elif look:
+            self._costs.looked(duration, look)
         else:  # the steps of a window show the cost of opening it
             after = 0 if self._recording.recorder.running else self._step_began_ns - now
             self._costs.outside(duration, within + after)
@@ -302,6 +318,27 @@ class Session:
             self.faults.guard("repeated work", self._repeats.step_ended)(duration, in_call=in_call)
             if self._repeats.found is not None:
                 self.faults.guard("run.json", self._describe)(ended=False)
+        elif not self._values.over and self._recording.windows.over:
+            self._record_values(duration)
+
+    def _record_values(self, duration: int) -> None:
+        """Values are recorded by the first rank, where the looks do not follow its operators."""
+        rank = self._sampler.writer.rank
+        looked = self.config.looks == "all" and (ranks_of(self._torch) or 1) == 1
+        if rank or (looked and not self._torch.cuda.is_initialized()):
+            self._values.over = True
+            return
+        step_ended = self.faults.guard("values", self._values.step_ended)
+        self._paused(lambda: step_ended(duration, rank, self._recording.recorder.unfit))
+        if self._values.over:
+            self.faults.guard("run.json", self._describe)(ended=False)
+
+    @property
+    def _look(self) -> str | None:
+        """The look that is under way, which makes steps longer."""
+        if self._repeats.looking:
+            return self._repeats.name
+        return "values" if self._values.looking else None
 
     def _paused(self, recording: Callable[[], None]) -> None:
         """Carries out an action on a window, and counts the job's pause."""
@@ -363,6 +400,7 @@ class Session:
         now = clock.perf_counter_ns()
         self.faults.guard("samples", self._sampler.writer.flush)()
         self.faults.guard("memory snapshots", self._snapshots.look)()
+        self.faults.guard("values", self._values.watch)()
         self._look_for_standstill(now)
         if not self._closed and self._steps_are_missing():
             self._stepless.look()
@@ -417,7 +455,13 @@ class Session:
 
     def part_of_step(self, at_ns: int) -> str | None:
         """The stepping thread's part of the step a moment ago; ``None`` in the first steps, in windows and in looks."""
-        if self._closed or self.steps <= _UNSTEADY_STEPS or self._recording.running or self._repeats.looking:
+        if (
+            self._closed
+            or self.steps <= _UNSTEADY_STEPS
+            or self._recording.running
+            or self._repeats.looking
+            or self._values.looking
+        ):
             return None
         return self._sampler.parts.at(at_ns)
 
@@ -473,11 +517,11 @@ class Session:
                 ended=ended,
             ),
             padding=self._padding.told(),
-            tables=self._hooks.tables.told(),
+            tables=tuple(self._hooks.tables.told()),
             **self._repeats.told(),
-            given_up=self._compiler.found,
-            in_windows=self._stacks.in_windows.told() if writer.rank < RANKS_IN_WINDOWS else [],
+            given_up=tuple(self._compiler.found),
+            in_windows=tuple(self._stacks.in_windows.told()) if writer.rank < RANKS_IN_WINDOWS else (),
         )
         staging = self.folder / staged_description(writer.rank, self._pid)
-        staging.write_bytes(encode(description))
+        write_whole(staging, encode(description))
         return staging

@@ -7,6 +7,7 @@ then none: a CUDA graph captured in one of them may be replayed ever after.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any, Final
 from whystall._native import call_on_main_thread
 from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
+from whystall.capture.descriptors import deadly_size
 from whystall.capture.moments import imports, imports_on_main_thread, is_unfit
 from whystall.capture.open_scopes import one_is_left_open, within_an_operator
 from whystall.capture.recorder import Recorder
@@ -80,6 +82,11 @@ class SteplessWindow:
         """Whether the window is open."""
         return self._recorder is not None and self._recorder.running
 
+    @property
+    def starting(self) -> bool:
+        """Whether its own profiler is about to run."""
+        return self._recorder is not None and self._recorder.starting
+
     def look(self) -> None:
         """Called now and then, while no step has been seen, from a thread beside the job."""
         if clock.monotonic() < self._due_s or imports_on_main_thread(elsewhere=not self.running):
@@ -91,7 +98,7 @@ class SteplessWindow:
             call_on_main_thread(lambda: self._pausing(self._begin))
 
     def _begin(self) -> None:
-        if one_is_left_open():
+        if one_is_left_open() or deadly_size() < math.inf:
             return  # and the due instant stays infinite
         if self._is_not_now(elsewhere=True) or (compiles_now() and self._put_off()):
             return

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from whystall.capture.faults import suppress
+from whystall.capture.readable import is_readable
+from whystall.capture.the_jobs import items_in
 
 _MOST_TENSORS: Final = 32
 _MOST_BYTES: Final = 64 << 20
@@ -35,13 +37,12 @@ def sum_of(torch: Any, value: object) -> Sum | None:
 
 def columns_of(torch: Any, value: object) -> list[int]:
     """A sum of each column of the first matrix of whole numbers in a call's arguments: of tokens, place by place."""
-    items = list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else []
-    for item in items:
+    for item in items_in(value) or []:
         if isinstance(item, torch.Tensor) and item.dtype in (torch.int64, torch.int32) and item.dim() == 2:
             plain = type(item) is torch.Tensor and item.device.type == "cpu" and item.shape[1] <= _MOST_PLACES
             with torch.no_grad():
-                return _row_sums(item.T.contiguous()) if plain else []
-        if isinstance(item, Mapping | list | tuple) and (found := columns_of(torch, item)):
+                return _row_sums(item.T.contiguous()) if plain and is_readable(item) else []
+        if not isinstance(item, torch.Tensor) and (found := columns_of(torch, item)):
             return found
     return []
 
@@ -60,15 +61,16 @@ def rows_of(torch: Any, value: object, *, most: int = _OF_LARGE, begins: bool = 
         if size < (_LEAST_FLOATS if item.is_floating_point() else _LEAST_WHOLES):
             continue
         with torch.no_grad(), suppress(RuntimeError, TypeError):
-            flat = item.detach()[: max(most // size, int(begins))].resolve_neg().flatten(1)[:, :most].contiguous()
-            return _row_sums(flat)
+            part = item.detach()[: max(most // size, int(begins))]
+            return _row_sums(part.resolve_neg().flatten(1)[:, :most].contiguous()) if is_readable(part) else []
     return []
 
 
 def sizes_of_rows(torch: Any, value: object, count: int) -> list[float]:
     """The sum of absolute values in each row of a call's first output with ``count`` rows."""
     for item in tensors_in(torch, value):
-        if item.device.type == "cpu" and item.is_floating_point() and item.dim() > 1 and len(item) == count:
+        plain = item.device.type == "cpu" and item.layout is torch.strided and item.is_floating_point()
+        if plain and item.dim() > 1 and len(item) == count and is_readable(item):
             with torch.no_grad():
                 return item.detach().flatten(1).abs().sum(1, dtype=torch.float64).tolist()  # type: ignore[no-any-return]
     return []
@@ -108,8 +110,7 @@ def tensors_in(torch: Any, value: object, deep: int = _DEEPEST) -> Iterator[Any]
         if not value.is_nested:
             yield value
         return
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    for item in items if deep > 0 else ():
+    for item in (items_in(value) or ()) if deep > 0 else ():
         yield from tensors_in(torch, item, deep - 1)
 
 
@@ -117,8 +118,7 @@ def is_differentiated(torch: Any, value: object, deep: int = _DEEPEST) -> bool:
     """Whether a value holds a tensor that autograd would go back from."""
     if isinstance(value, torch.Tensor):
         return bool(value.requires_grad)
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return deep > 0 and any(is_differentiated(torch, item, deep - 1) for item in items)
+    return deep > 0 and any(is_differentiated(torch, item, deep - 1) for item in items_in(value) or ())
 
 
 def is_derived_from(torch: Any, value: object) -> bool:
@@ -134,13 +134,11 @@ def _add(torch: Any, value: object, out: list[object], deep: int) -> bool:
         return _add_tensor(torch, value, out)
     if deep == 0 or len(out) > 8 * _MOST_TENSORS:
         return False
-    items: Iterable[object]
-    if isinstance(value, Mapping):
-        items = [*value.keys(), *value.values()]
-    elif isinstance(value, list | tuple):
-        items = value
-    else:
+    items = items_in(value)
+    if items is None:
         return False
+    if issubclass(type(value), dict):
+        items = [*dict.keys(value), *items]  # type: ignore[arg-type]
     out.append(type(value).__name__)
     return all(_add(torch, item, out, deep - 1) for item in items)
 
@@ -199,6 +197,8 @@ def _add_strided(torch: Any, tensor: Any, out: list[object]) -> bool:
     if tensor.device.type != "cpu" or tensor.is_quantized or tensor.is_complex():
         return False
     with torch.no_grad():
+        if not is_readable(tensor):
+            return False
         once = _once(tensor.detach().resolve_neg())
         size = once.numel() * once.element_size()
         if size <= _MOST_BYTES:

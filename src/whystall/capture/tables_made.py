@@ -8,7 +8,7 @@ from typing import Any
 
 from whystall.capture.stacks import shown_file, text_of
 from whystall.capture.tally import Place, place_of
-from whystall.run_folder.description import MOST_TABLES, MadeAt, MadeTable
+from whystall.run_folder.observations import MOST_TABLES, MadeAt, MadeTable
 
 
 class TablesMade:

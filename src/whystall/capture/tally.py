@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Final
 
 from whystall.capture.stacks import is_library, shown_file, text_of
-from whystall.run_folder.description import RepeatedModule, RepeatedWork
+from whystall.run_folder.observations import RepeatedModule, RepeatedWork
 
 _MOST_FRAMES: Final = 60
 _MOST_TOLD: Final = 3

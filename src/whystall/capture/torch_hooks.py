@@ -14,20 +14,34 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from whystall._native import HeardCalls
 from whystall.capture.evaluation import keeps_statistics
 from whystall.capture.faults import suppress
-from whystall.capture.global_hooks import put
+from whystall.capture.global_hooks import put, set_aside
 from whystall.capture.heard_functions import hear
 from whystall.capture.known_modules import Known, outermost_module
+from whystall.capture.moments import followed_by
 from whystall.capture.tables_made import TablesMade
+from whystall.capture.the_jobs import parameters_of, parts_of
 
 # A model whose parts are called one by one has at most this many.
 _MOST_PARTS = 16
 # Limit of calls to examine in a job in which no model is called.
 _MOST_ASKED = 2_000
+_TRACERS: Final = (
+    ("torch", "compile"),
+    ("torch._ops", "HigherOrderOperator.__call__"),
+    ("torch._subclasses.fake_tensor", "FakeTensorMode.__init__"),
+    ("torch.fx._symbolic_trace", "Tracer.trace"),
+    ("torch.jit._trace", "_trace_impl"),
+    ("torch.jit._script", "_script_impl"),
+    ("torch.profiler.profiler", "ExecutionTraceObserver.start"),
+)
+
+
+_EXPORTS: Final = (("torch.export", "export"),)
 
 
 class Listener(Protocol):
@@ -50,6 +64,7 @@ class Listener(Protocol):
     def backward_begins(self) -> None: ...
     def backward_ends(self) -> None: ...
     def user_profiler_begins(self) -> None: ...
+    def tracing_begins(self) -> None: ...
 
 
 class TorchHooks:
@@ -67,13 +82,14 @@ class TorchHooks:
         """How many optimizers have been made since the hooks are in."""
         self.optimizers_alive: weakref.WeakSet[Any] = weakref.WeakSet()
         self._let_go: list[Callable[[], object]] = []
+        self._set_aside: list[Callable[[], None]] = []
         self._watched: Callable[[], object | None] = _nothing
         self._keeps_statistics: Callable[[], bool] = bool
         self._kind: type | None = None
         self._newest: Callable[[], object | None] = _nothing
         self._heard: HeardCalls | None = None
         self._failed: Exception | None = None
-        self._is_compiling = _followed_by(torch)
+        self._is_compiling = followed_by(torch)
 
     def install(self, *, modules_made_before: bool = False) -> None:
         """Hooks into modules, optimizers, data loaders, gradient scalers, saving, and the user's own profiler.
@@ -103,6 +119,8 @@ class TorchHooks:
             (torch.save, lambda _: listener.save_begins(), lambda _: listener.save_ends()),
             (entry, lambda _: listener.backward_begins(), lambda _: listener.backward_ends()),
             (torch.autograd.profiler.profile._prepare_trace, lambda _: listener.user_profiler_begins(), _nothing),  # noqa: SLF001
+            *((function, lambda *_: listener.tracing_begins(), _nothing) for function in _tracers()),
+            *((function, self._export_begins, self._export_ends) for function in _functions(_EXPORTS)),
         )
         if self._failed is not None:
             raise self._failed
@@ -115,6 +133,16 @@ class TorchHooks:
                 undo()
         self._undo, self._let_go = [], []
         self._kind = None
+
+    def _export_begins(self, *_: object) -> None:
+        """torch.export follows no hook on all modules where it is strict: none is in until it ends."""
+        self._listener.tracing_begins()
+        module = self._torch.nn.modules.module
+        self._set_aside.append(set_aside(module._global_forward_pre_hooks, module._global_forward_hooks))  # noqa: SLF001
+
+    def _export_ends(self, *_: object) -> None:
+        if self._set_aside:
+            self._set_aside.pop()()
 
     def _know_modules(self) -> None:
         """Observes every module that is made, copied, unpickled or loaded from now on.
@@ -190,6 +218,11 @@ class TorchHooks:
     def packages(self) -> set[str]:
         """The packages of the classes of all modules so far."""
         return self._modules.packages
+
+    @property
+    def alive(self) -> list[object]:
+        """The modules and optimizers known that are alive."""
+        return [*self._modules.living(), *self.optimizers_alive]
 
     @property
     def modules_living(self) -> int:
@@ -294,9 +327,9 @@ class TorchHooks:
 
         Its ``state_dict()`` is not called: hooks of the user's may do anything in it.
         """
-        if isinstance(module, self._torch.jit.ScriptModule) or any(True for _ in module.parameters()):
+        if isinstance(module, self._torch.jit.ScriptModule) or any(True for _ in parameters_of(module)):
             return True
-        return any("_packed_params" in part._modules or "_packed_params" in vars(part) for part in module.modules())  # noqa: SLF001
+        return any("_packed_params" in part._modules or "_packed_params" in vars(part) for part in parts_of(module))  # noqa: SLF001
 
     def watch(self, module: Any) -> None:
         """Times the forward pass of ``module``."""
@@ -331,13 +364,6 @@ class TorchHooks:
         self._watched = _nothing
 
 
-def _followed_by(torch: Any) -> Callable[[], bool]:
-    """A function that returns whether torch's compiler or `torch.jit.trace` is active: its graph would hold us."""
-    is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
-    is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", bool)
-    return lambda: is_compiling() or is_tracing()
-
-
 def _calls_of(code: CodeType) -> int:
     """How many calls of a function the calling thread is in."""
     frame, found = inspect.currentframe(), 0
@@ -349,6 +375,26 @@ def _calls_of(code: CodeType) -> int:
 
 def _nothing(*_: object) -> None:
     pass
+
+
+def _tracers() -> list[Callable[..., Any]]:
+    """The functions that begin a tracing of a program, or an observation of all operators; those that this torch has.
+
+    torch.export and make_fx make fake tensors first. Some operators compile what they are given (torch.cond).
+    """
+    return _functions(_TRACERS)
+
+
+def _functions(places: Sequence[tuple[str, str]]) -> list[Callable[..., Any]]:
+    """The functions of these modules and paths that are there."""
+    found = []
+    for module, path in places:
+        function: Any = sys.modules.get(module)
+        for name in path.split("."):
+            function = getattr(function, name, None)
+        if function is not None:
+            found.append(function)
+    return found
 
 
 def has_compiled() -> bool:
@@ -370,4 +416,4 @@ def _parameters(optimizer: object) -> set[int]:
 
 def _numbers_in(module: Any) -> int:
     """How many numbers its parameters hold, as far as they are made."""
-    return sum(each.numel() for each in module.parameters() if not hasattr(each, "materialize"))
+    return sum(each.numel() for each in parameters_of(module) if not hasattr(each, "materialize"))

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from whystall.capture.known_modules import Known, outermost_module
 from whystall.capture.losses import wrap_backward
+from whystall.capture.moments import followed_by
 
 MODEL_SETTINGS: Final = ("memory_format", "precision", "compile")
 _NOT_APPLIED: Final = {
@@ -49,8 +50,8 @@ class TunedModel:
     def install(self) -> None:
         """Hears of modules that are made; called before the user's code goes on."""
         torch = self._torch
-        _tell_of(torch.nn.Module, "__init__", self._made, _compiling(torch))
-        _tell_of(torch.amp.autocast_mode.autocast, "__init__", self._asked_for_autocast, _compiling(torch))
+        _tell_of(torch.nn.Module, "__init__", self._made, followed_by(torch))
+        _tell_of(torch.amp.autocast_mode.autocast, "__init__", self._asked_for_autocast, followed_by(torch))
         if "precision" in self._wanted:
             self._autocast.install()
 
@@ -206,12 +207,6 @@ def _tell_of(kind: Any, name: str, tell: Callable[[object], None], is_compiling:
             tell(self)
 
     setattr(kind, name, method)
-
-
-def _compiling(torch: Any) -> Callable[[], bool]:
-    """A function that returns whether torch's compiler is active: it cannot follow us."""
-    found: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
-    return found
 
 
 def _frames_compiled() -> int:

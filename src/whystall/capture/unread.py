@@ -21,7 +21,7 @@ from whystall.capture.heard_functions import hear
 from whystall.capture.masks import MOST_READ, Rows, by_rows, joined_in, masks_of, read_of
 from whystall.capture.parts import Part, Reading, Readings, read_in_part
 from whystall.capture.tally import Place, Tally, place_of
-from whystall.run_folder.description import RepeatedWork
+from whystall.run_folder.observations import RepeatedWork
 
 _MOST_CALLS: Final = 1 << 15
 _DEEPEST: Final = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from whystall.run_folder.description import MOST_WINDOW_PLACES, WindowPlace
+from whystall.run_folder.observations import MOST_WINDOW_PLACES, WindowPlace
 
 Place = tuple[str, str, int, str, str]
 """Part of the step, file, line, function, and the innermost function of all."""

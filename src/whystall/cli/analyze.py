@@ -119,4 +119,5 @@ def _next_command(paths: list[str], written: list[Path]) -> str:
     page = next((path for path in written if path.suffix == ".html"), None)
     if page is not None:
         return f"open {page} in a browser"
-    return f"whystall report {inputs.shell_quote(paths)} -o report.html"
+    given = inputs.shell_quote(paths)
+    return f"whystall analyze -v {given} (all of it), or whystall report {given} -o report.html (the page)"

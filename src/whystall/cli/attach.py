@@ -93,6 +93,6 @@ def _record(options: Namespace, console: Console) -> int:
     folder = Path(options.output or f"attached-{options.pid}")
     console.note(f"Asking process {options.pid} for a window of {options.window:g} s; it looks every few seconds.")
     trace = window(options.pid, options.window, folder, within_s=_ANSWERS_WITHIN_S)
-    console.result(render(whystall.analyze(trace, cache=False), "terminal").rstrip())
+    console.result(render(whystall.analyze(trace, cache=False), "terminal", whole=console.verbose).rstrip())
     console.next(f"whystall report {trace}")
     return 0

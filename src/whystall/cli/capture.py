@@ -49,7 +49,7 @@ class Capture:
         import whystall
 
         report = whystall.analyze(folder, cache=False)
-        console.result(render(report, "terminal").rstrip())
+        console.result(render(report, "terminal", whole=console.verbose).rstrip())
         console.next(f"whystall report {folder}")
         return 0
 

@@ -22,6 +22,9 @@ class Mcp:
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
         parser.add_argument("folders", nargs="+", metavar="FOLDER", help="folders whose runs may be asked for")
+        parser.add_argument(
+            "--job", metavar="COMMAND", help="a command, in quotes: clients may have changes of its program judged"
+        )
 
     def run(self, options: Namespace, console: Console) -> int:
         """Serves until the client closes standard input; 0."""
@@ -30,5 +33,5 @@ class Mcp:
         from whystall.mcp_server.server import serve
 
         console.note(f"whystall: serving {', '.join(options.folders)} over stdio until standard input ends")
-        serve(options.folders)
+        serve(options.folders, options.job)
         return 0

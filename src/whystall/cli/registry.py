@@ -44,6 +44,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("report", "Report", "write the report as one self-contained HTML file"),
     Verb("view", "View", "the report in the browser, and Perfetto's timeline opened at each finding"),
     Verb("compare", "Compare", "what changed between two runs, and which cause went away"),
+    Verb("fix", "Fix", "make the change: edits of your program, tried in a copy, each kept or rejected by measurement"),
     Verb("verify", "Verify", "prove that a change helps: interleaved runs of before and after"),
     Verb(
         "tune",
@@ -64,6 +65,7 @@ VERBS: tuple[Verb, ...] = (
         "why a language-model server is slow: each request and engine step, from logs, metrics and client files",
     ),
     Verb("mcp", "Mcp", "serve reports, findings and events to an agent over stdio (Model Context Protocol)"),
+    Verb("skill", "Skill", "print a skill for agents: how to find the cause, change the code and prove it"),
     Verb(
         "memory", "Memory", "who holds device memory at the peak, from a snapshot of torch's allocator or from traces"
     ),

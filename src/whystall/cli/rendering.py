@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from whystall.report.schema import Report
 
 
-def render(report: Report, format_: str, console: Console | None = None) -> str:
-    """``report`` in ``format_``; for the terminal as ``console``'s stdout and ``-v`` want it, else plain."""
+def render(report: Report, format_: str, console: Console | None = None, *, whole: bool = True) -> str:
+    """``report`` in ``format_``; for the terminal as ``console``'s stdout and ``-v`` want it.
+
+    Without a console it is plain, and for the terminal ``whole`` or a screen of it.
+    """
     import whystall
 
     if console is None:
-        return whystall.render(report, format_, root=str(Path.cwd()))
+        return whystall.render(report, format_, root=str(Path.cwd()), verbose=whole)
     return whystall.render(report, format_, width=console.width, colour=console.colour, verbose=console.verbose)
 
 

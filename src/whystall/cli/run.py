@@ -68,6 +68,19 @@ class Run:
             "--memory", action="store_true", help="record memory events, on CUDA who holds memory, too (slower)"
         )
         parser.add_argument(
+            "--values",
+            action="store_true",
+            help="with several ranks, or on a device: record which tensors the operators of three more steps get, "
+            "to find work that is done again or for nothing",
+        )
+        parser.add_argument(
+            "--looks",
+            choices=("none", "few", "all"),
+            default="all",
+            help="in jobs on CPUs, what is asked of tensors in some steps: nothing; padding and repeated calls of "
+            "modules; or operators, too, in a dispatch mode of torch's (the default)",
+        )
+        parser.add_argument(
             "--compile",
             action="store_true",
             help="keep torch's log of its compiler (TORCH_TRACE) in the run folder: `whystall compile` explains it",
@@ -122,6 +135,8 @@ class Run:
             stacks=options.stacks,
             modules=options.modules,
             memory=options.memory,
+            values=options.values,
+            looks=options.looks,
             most_sample_bytes=MOST_SAMPLE_BYTES if options.always else None,
         )
         if schedule.repeat > 0 and _reports_here():
@@ -388,10 +403,37 @@ def _report(
     report = inputs.priced(report, rate)
     output.write_own(folder / REPORT_JSON, whystall.render(inputs.made_of(report, held), "json"))
     output.write_own(folder / REPORT_HTML, whystall.render(report, "html"))
-    console.note(render(report, "terminal").rstrip())  # stdout belongs to the job
+    console.note(render(report, "terminal", whole=console.verbose).rstrip())  # stdout belongs to the job
     console.note(f"wrote {folder / REPORT_HTML}")
+    console.next(_next(report, launch, folder))
+
+
+def _next(report: Report, launch: Launch, folder: Path) -> str:
+    """The command that leads on: the edit where the script has one for the cause, else the cause's explanation."""
+    from whystall.run_folder.layout import REPORT_HTML
+
     cause = report.verdict.cause
-    console.next(f"whystall explain {cause}" if cause else f"open {folder / REPORT_HTML} in a browser")
+    if cause is None:
+        return f"open {folder / REPORT_HTML} in a browser"
+    on_device = any(device.kind != "cpu" for device in report.devices)
+    if launch.kind == "script" and not launch.arguments and _has_edit(launch.what, cause, on_device=on_device):
+        return f"whystall fix {inputs.shell_quote([str(folder)])}"
+    return f"whystall explain {cause}"
+
+
+def _has_edit(script: str, cause: str, *, on_device: bool) -> bool:
+    """Whether a script has lines that an edit for the cause would change, and that is tried without being asked for."""
+    from whystall.disk import reading
+    from whystall.remedies.edits import proposals
+    from whystall.remedies.program import Program
+    from whystall.remedies.source import LARGEST
+
+    try:
+        text = reading.content(Path(script), LARGEST)
+    except OSError:
+        return False
+    program = Program({script: text}, ("python", script), on_device=on_device)
+    return any(not one.edit.numerics for one in proposals(program, cause))
 
 
 def _experimented(folder: Path, report: Report, launch: Launch, code: int, console: Console) -> bool:

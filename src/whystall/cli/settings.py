@@ -1,6 +1,7 @@
 """Defaults for options from ``[tool.whystall]`` of ./pyproject.toml or from ``--config FILE``.
 
-The project file cannot set outputs or addresses, nor lift a bound: the folder may be untrusted.
+The project file may say what the job's numbers are, how a report looks and what is recorded. It cannot set commands,
+outputs or addresses, end or change a job, nor lift a bound: the folder may be untrusted.
 
 A key is an option's long name without the dashes. Keys on top hold for every verb that has the option; a table
 named like a verb holds for that verb alone and wins::
@@ -25,9 +26,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PROJECT_FILE = "pyproject.toml"
-# The project file of the current folder may be untrusted: outputs, addresses, and bounds are set on the command line,
-# or in a file that `--config` names.
-NEVER_OF_THE_FOLDER = frozenset({"output", "html", "metrics", "save", "baselines", "ray-address", "no-limits"})
+# The project file of the current folder may be untrusted. An option that is not named here is set on the command line,
+# or in a file that `--config` names: it could run a command, write, send, end or change a job, or lift a bound.
+_NUMBERS_OF_THE_JOB = """
+    engine flops-per-step gpu-hour group-size job-devices precision samples-per-step throughput-reference
+    tokens-per-step
+"""
+_OF_REPORTS = "fail-on finding format json markdown no-browser no-open quiet ranks redact tolerance verbose"
+_OF_READING = "kernel-classes no-cache no-calibration no-record no-save workers"
+_OF_RECORDING = "active memory modules no-shapes on-slow repeat stacks wait warmup"
+_OF_PREDICTIONS = """
+    allocator attention autocast batch checkpoint conventions depth device device-memory devices dtype effective-batch
+    expert-parallel fsdp infer input-shape kernels limit micro-batches optimizer pipeline-parallel predict recompute
+    remedies repeats reserved sequence-parallel strategy tensor-parallel train
+"""
+OF_THE_FOLDER = frozenset(
+    f"{_NUMBERS_OF_THE_JOB} {_OF_REPORTS} {_OF_READING} {_OF_RECORDING} {_OF_PREDICTIONS}".split()
+)
 NEVER_CONFIGURED = frozenset({"help", "config", "force"})  # a file must not overwrite, nor point at another
 PATHS = frozenset({"kernel-classes"})  # relative to the file that names them
 
@@ -102,8 +117,9 @@ def _reject_unknown(table: Mapping[str, object], options: Mapping[str, Mapping[s
 
 
 def _reject_for_the_folder(table: Mapping[str, object], path: Path) -> None:
-    keys = {*table, *(key for value in table.values() if isinstance(value, dict) for key in value)}
-    if found := keys & NEVER_OF_THE_FOLDER:
+    own = {key for value in table.values() if isinstance(value, dict) for key in value}
+    keys = own | {key for key, value in table.items() if not isinstance(value, dict)}
+    if found := keys - OF_THE_FOLDER:
         key = min(found)
         raise UsageError(
             f"{path}: {key!r} is not read from the project file: give --{key}, or name the file with --config {path}"

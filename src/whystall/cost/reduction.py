@@ -26,16 +26,13 @@ OPS_PER_ELEMENT = {
         "_adaptive_avg_pool3d avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward "
         "_adaptive_avg_pool3d_backward trace nll_loss_backward nll_loss2d_backward linalg_cross segment_reduce"
     ),
-    2: (
-        "norm linalg_vector_norm logsumexp _foreach_norm logcumsumexp l1_loss nll_loss_forward nll_loss2d_forward "
-        "linalg__powsum _foreach_powsum"
-    ),
+    2: ("norm linalg_vector_norm logsumexp _foreach_norm logcumsumexp l1_loss linalg__powsum _foreach_powsum"),
     3: "mse_loss smooth_l1_loss huber_loss kl_div std var std_mean var_mean dist multi_margin_loss",
     4: "_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward",
     5: "binary_cross_entropy binary_cross_entropy_backward soft_margin_loss",
 }
 TABLE = {name: ops for ops, names in OPS_PER_ELEMENT.items() for name in names.split()}
-TO_SCALAR = frozenset({"any", "all", "equal", "nll_loss_forward", "mse_loss", "l1_loss", "smooth_l1_loss"})
+TO_SCALAR = frozenset({"any", "all", "equal", "mse_loss", "l1_loss", "smooth_l1_loss"})
 TO_HOST = frozenset({"equal", "allclose", "item", "is_nonzero", "_local_scalar_dense", "_assert_async"})
 
 
@@ -81,6 +78,13 @@ def _rows(data: TensorSpec, dim: int) -> int:
     if not data.shape:
         return 1
     return data.numel // max(data.shape[dim], 1)
+
+
+def nll_loss(data: TensorSpec, target: TensorSpec, *_: Argument, **__: Argument) -> Work:
+    """``nll_loss_forward``: one product and one addition for each target; of a row of classes one number is read."""
+    count = target.numel
+    outputs = (TensorSpec((), data.dtype), TensorSpec((), data.dtype))
+    return Work(0, 2 * count, "reduction", outputs, read=count * data.item_bits // 8 + target.nbytes)
 
 
 def unscale(gradients: Sequence[TensorSpec], found: TensorSpec, *_: Argument) -> Work:
@@ -150,6 +154,7 @@ def group_count(shape: Sequence[int], normalized: Sequence[int]) -> int:
 FORMULAS = {
     **dict.fromkeys(("aten::_softmax", "aten::_safe_softmax", "aten::_masked_softmax"), softmax),
     "aten::_log_softmax": log_softmax,
+    **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), nll_loss),
     **dict.fromkeys(("aten::_embedding_bag", "aten::_embedding_bag_forward_only"), embedding_bag),
     "aten::_embedding_bag_backward": embedding_bag_backward,
     "aten::_embedding_bag_dense_backward": embedding_bag_dense_backward,

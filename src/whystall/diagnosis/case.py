@@ -319,6 +319,10 @@ class Case:
         if rank.on_device:
             operator = rows_of(rank.trace.device_events["operator"])
             return self.nodes(rank, device=(operator >= 0) & operators[np.maximum(operator, 0)])
+        return self.own_time_of(rank, operators)
+
+    def own_time_of(self, rank: RankCase, operators: Mask) -> Mask:
+        """The host nodes of operators' own time, without that of operators and calls inside them."""
         host = np.zeros(rank.offsets[HOST_TABLES[-1]][1], np.bool_)
         first, last = rank.offsets["operators"]
         host[first:last] = operators
@@ -401,6 +405,21 @@ class Case:
         at = np.flatnonzero(nodes & ~self.startup)
         inside = np.minimum(graph.start[at] + graph.duration[at], end) - np.maximum(graph.start[at], begin)
         return int(np.maximum(inside, 0).sum()) // max(self.steps, 1)
+
+    def usual_ns(self, rank: RankCase, nodes: Mask) -> float:
+        """The time of nodes of a rank in its median step; with fewer than two steps their time in all."""
+        graph, steps = self.replayed, rank.trace.steps
+        chosen = np.flatnonzero(nodes)
+        if len(steps) < 2:
+            return float(graph.duration[chosen].sum())
+        at = graph.own_times(rank.rank, graph.start[chosen])
+        step = np.searchsorted(steps["ts_ns"].to_numpy(), at, side="right") - 1
+        on_device = graph.kind[chosen] == NodeKind.DEVICE
+        launched_by = rank.trace.device_events["step"].fill_null(-1).to_numpy()
+        step[on_device] = launched_by[graph.event[chosen[on_device]]]
+        inside = step >= 0
+        time = np.bincount(step[inside], weights=graph.duration[chosen[inside]], minlength=len(steps))
+        return float(np.median(time))
 
     def without(self, nodes: Mask, factor: float | NDArray[np.float64] = 0.0) -> Change:
         """The change by which nodes take only a part of their time."""

@@ -55,7 +55,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     def deciding(self, remedy: Remedy | None) -> list[str]:
         """The settings that a remedy changes; ``None``: the cause's own."""
-        kind = next((kind for kind, one in self.remedies.items() if one == remedy), "any")
+        text = remedy.text if remedy is not None else None  # a trainer's own words may stand in the patch
+        kind = next((kind for kind, one in self.remedies.items() if one.text == text), "any")
         return self.settings.get(kind, self.settings.get("any", []))
 
     def threshold(self, name: str) -> float:

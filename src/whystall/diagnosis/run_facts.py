@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from whystall.analysis.run_results import Environment
 from whystall.analysis.whole_job import WholeJob
 from whystall.diagnosis.experiment import Experiment
 from whystall.diagnosis.frameworks import Trainer
-from whystall.run_folder.description import (
-    AttendedScores,
-    CompileLimit,
-    CountedLabels,
-    MadeAt,
-    MadeTable,
-    PaddedBatches,
-    PythonTool,
-    RepeatedWork,
-    SparseMatrix,
-    WindowPlace,
-)
+from whystall.run_folder.description import PythonTool
+from whystall.run_folder.observations import MadeAt, Observations, PaddedBatches, all_padding
+from whystall.trace.readers.execution_trace import ExecutionTrace
+
+_NONE: Final = Observations()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +34,10 @@ class RunFacts:
     """Whether each of them has cores of its own."""
     loaders: tuple[dict[str, int | bool | None], ...] = ()
     profiled_over_unprofiled: float | None = None
-    padding: PaddedBatches | None = None
-    """For all ranks together; ``None`` where no sequences of unequal length were seen."""
-    repeated: dict[int, RepeatedWork] = field(default_factory=dict)
-    """Repeated work of each rank."""
-    unread: dict[int, RepeatedWork] = field(default_factory=dict)
-    """Work of each rank whose results nothing read."""
-    masked: dict[int, RepeatedWork] = field(default_factory=dict)
-    """Work of each rank on rows that a mask threw away."""
-    partly: dict[int, RepeatedWork] = field(default_factory=dict)
-    """Work of each rank beside the part of it that was read."""
-    alike: dict[int, RepeatedWork] = field(default_factory=dict)
-    """Work of each rank on rows equal to earlier ones within the same call."""
-    sparse: dict[int, tuple[SparseMatrix, ...]] = field(default_factory=dict)
-    """Per rank the matrices in its products that are nearly all zeros."""
-    labels: dict[int, tuple[CountedLabels, ...]] = field(default_factory=dict)
-    """Scores of each rank some of whose labels are ignored."""
-    tables: dict[int, tuple[MadeTable, ...]] = field(default_factory=dict)
-    """Per rank the tables of embeddings that it made, and where."""
-    attended: dict[int, tuple[AttendedScores, ...]] = field(default_factory=dict)
-    """Attention scores of each rank some of which a mask hides."""
-    in_windows: dict[int, tuple[WindowPlace, ...]] = field(default_factory=dict)
-    """Per rank where its thread was found while steps were recorded."""
-    given_up: dict[int, tuple[CompileLimit, ...]] = field(default_factory=dict)
-    """Per rank the functions that torch's compiler gave up."""
+    observed: Mapping[int, Observations] = field(default_factory=dict)
+    """Observations of each rank."""
+    values: dict[int, ExecutionTrace] = field(default_factory=dict)
+    """Per rank which tensors the operators of three steps were given."""
     python_tools: tuple[PythonTool, ...] = ()
     """Tools that traced Python while the job ran."""
     trainer: Trainer | None = None
@@ -82,3 +57,12 @@ class RunFacts:
     """The least and the largest ratio of real to predicted gain of each cause's remedies here (`whystall verify`)."""
     experiments: tuple[Experiment, ...] = ()
     """Results of further runs with one thing changed (``whystall run --experiments``)."""
+
+    def of_rank(self, rank: int) -> Observations:
+        """The observations of a rank; empty ones where it made none."""
+        return self.observed.get(rank, _NONE)
+
+    @property
+    def padding(self) -> PaddedBatches | None:
+        """The padding of all ranks together; ``None`` where no sequences of unequal length were seen."""
+        return all_padding([one.padding for one in self.observed.values() if one.padding is not None])

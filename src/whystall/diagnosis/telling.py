@@ -23,6 +23,8 @@ from whystall.diagnosis.weighing import LEAST_SHARE, Verdicts, least_saved, save
 from whystall.diagnosis.where import made_at
 from whystall.replay.graph import Change
 
+# Two lengths are the same with less between them than this share.
+_LONGER: Final = 0.05
 # A saving that exceeds the time spent by at most this share of it is the same amount.
 _ROUNDED: Final = 0.05
 # A cause shown although its removal gains nothing must be at least this share of the step.
@@ -82,7 +84,7 @@ class Teller:
                 adds=round(worth(one), 4) if worth(one) < one.expected else None,
             ),
             confidence=round(candidate.certainty(case), 2),
-            evidence=[*candidate.evidence, *self._beyond(one, per), *before, *guessed],
+            evidence=[*self._evidence(candidate), *self._beyond(one, per), *before, *guessed],
             code=list(self._code(cause, candidate).lines),
             code_explains=candidate.code.explains,
             rejected=[*_rejected(one, rejected, per), *_beside(one, weighed.firing)],
@@ -116,7 +118,7 @@ class Teller:
     def _beyond(self, one: Weighed, per: Per) -> list[Evidence]:
         """Why the saving exceeds the time spent in it: its dependants end sooner as well."""
         candidate = one.candidate
-        saved = round(self._step_ns(candidate) * one.expected)
+        saved = round(candidate.span_ns(self.case) * one.expected)
         more = saved - candidate.attributed_ns
         if not isinstance(candidate, Replayed) or more <= _ROUNDED * candidate.attributed_ns:
             return []
@@ -127,7 +129,26 @@ class Teller:
         own = candidate.span_ns(self.case)
         if self.case.graph is None or own != self.case.step_ns:
             return own
-        return self.case.told_step_ns(candidate.ranks[0] if candidate.ranks else None)
+        return self._usual_ns(candidate) or self.case.told_step_ns(candidate.ranks[0] if candidate.ranks else None)
+
+    def _usual_ns(self, candidate: Valued) -> int:
+        """The mean of a run's steps where recorded ones take clearly longer: gains are of these; else 0."""
+        case = self.case
+        rank = next((one for one in case.ranks if not candidate.ranks or one.rank == candidate.ranks[0]), None)
+        run = case.sampled(rank) if rank is not None and case.has_steps and candidate.per(case) == "step" else None
+        return int(run.mean_ns) if run is not None and run.mean_ns < (1 - _LONGER) * case.step_ns else 0
+
+    def _evidence(self, candidate: Valued) -> list[Evidence]:
+        """A candidate's evidence; where recorded steps take clearly longer than others, its times are of these."""
+        facts = list(candidate.evidence)
+        if not isinstance(candidate, Replayed) or not self._usual_ns(candidate):
+            return facts
+        return [
+            structs.replace(one, what=f"in recorded steps: {one.what}")
+            if one.unit == "ns" and one.per == "step"
+            else one
+            for one in facts
+        ]
 
     def _remedy(self, cause: Cause, candidate: Candidate) -> Remedy:
         """The candidate's own remedy, or the cause's, in the words of the job's trainer."""

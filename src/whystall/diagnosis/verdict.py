@@ -32,7 +32,7 @@ _LOSSES: Final[dict[str, str]] = {
     "idle_gc": "Python's garbage collection",
     "idle_dependency": "launched work waiting for something else",
     "idle_gap": "short gaps between queued events",
-    "idle_unknown": "an undecided cause",
+    "idle_unknown": "idle time whose cause was not recorded",
 }
 # Below this share nothing is worth naming as the loss.
 _SMALL: Final = 0.05
@@ -183,7 +183,9 @@ def _without_cause(
     looked = f"no cause that was looked for is {'surely ' if unsure else ''}worth {percent(least)} of a step"
     basis = " ".join(filter(None, [str(hot[0]) if hot else "", gap, measured.summary]))
     if told is not None:
-        summary, basis = f"{told.title}.", basis if told is not perturbed else measured.summary
+        small = told is most and (told.gain or _NOTHING).expected < speedup(_SMALL)
+        before = f"No cause is expected to be worth {percent(_SMALL)} of a step. " if small else ""
+        summary, basis = f"{before}{told.title}.", basis if told is not perturbed else measured.summary
     elif diagnosis.fidelity is not None and loss is not None:
         summary = f"No cause was named for the largest loss, {_LOSSES[loss]}."
         basis = f"{_unjudged(loss, diagnosis)}{basis}"
@@ -238,7 +240,7 @@ _CAUSES_OF: Final[dict[str, tuple[str, ...]]] = {
     "idle_input": ("input.",),
     "idle_sync": ("host.sync",),
     "idle_python": ("host.python", "host.gc", "host.gil", "host.cpu-contention", "host.launch-bound", "episodic."),
-    "idle_dispatch": ("host.launch-bound",),
+    "idle_dispatch": ("host.launch-bound", "host.cpu-tensors"),
     "idle_launch": ("host.launch-bound",),
     "idle_allocator": ("host.allocator", "memory."),
     "idle_gc": ("host.gc",),
@@ -298,7 +300,7 @@ def _sentence(device: Device, longer: float) -> str:
     computing = f"the {who} computes {percent(_computing(device))} of {of}"
     hidden = _hidden_communication(device)
     if share < _SMALL:
-        text = f"{computing}; no loss reaches 5 %, the largest is {_LOSSES[name]} ({percent(share)})"
+        text = f"{computing}; nothing else reaches 5 %, the largest is {_LOSSES[name]} ({percent(share)})"
     else:
         text = f"{computing}; the largest loss is {_LOSSES[name]} ({percent(share)})"
         second, second_share = losses[1]

@@ -18,7 +18,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.finding import CodeLocation
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, NodeKind
-from whystall.run_folder.description import MadeAt, WindowPlace
+from whystall.run_folder.observations import MadeAt, WindowPlace
 from whystall.run_folder.samples import ENGINE
 from whystall.trace.columns import codes, distinct
 from whystall.trace.link import HOST_TABLES, rows_of
@@ -26,8 +26,13 @@ from whystall.trace.lookup import last_row_before
 from whystall.vocabulary.frames import frame_of, is_profiler, owner
 
 _MOST_PLACES: Final = 3
-_LEAST_EXPLAINED: Final = 0.5
-"""Lines that explain less of a cause would send the reader to the wrong place: then it is not known."""
+_EXPLAINED: Final = 0.5
+_LEAST_EXPLAINED: Final = 1 / 3
+"""Lines, or else functions, explain half of a cause, or lines a third: less would send the reader to the wrong place.
+
+Each line says what part of the cause it explains.
+"""
+_LEAST_OF_IT: Final = 0.02
 # Minimum share of its function's time for a line to be named in place of the function.
 _STANDS_OUT: Final = 1 / 3
 _DEEPEST_STACK: Final = 200
@@ -68,7 +73,7 @@ def made_at(places: Sequence[MadeAt], code: Code) -> Code:
 def looks_in(case: Case, rank: RankCase, chosen: Mask) -> list[tuple[WindowPlace, int]]:
     """Where the training thread of a rank was found while chosen host nodes ran, and how often."""
     graph = case.replayed
-    places = case.facts.in_windows.get(rank.rank, ())
+    places = case.facts.of_rank(rank.rank).in_windows
     if not places or rank.training is None:
         return []
     own = case.rows(rank, NodeKind.HOST)
@@ -101,8 +106,11 @@ def _code_of_looks(case: Case, chosen: Mask) -> Code:
     return heaviest(found) if sum(found.values()) >= _FEWEST_LOOKS else Code()
 
 
-def code_of_calls(case: Case, rank: RankCase, calls: Mask) -> Code:
-    """The lines from which host events (in their numbering) of the replayed window were called, by their own time."""
+def code_of_calls(case: Case, rank: RankCase, calls: Mask, weight: NDArray[np.int64] | None = None) -> Code:
+    """The lines from which host events (in their numbering) of the replayed window were called, by their own time.
+
+    ``weight`` is what counts per host event in place of its time, where any of these has some.
+    """
     if not _tells_of_lines(rank):
         return Code()
     begin, end = case.window_on(rank)
@@ -113,6 +121,8 @@ def code_of_calls(case: Case, rank: RankCase, calls: Mask) -> Code:
     )
     inside = (start >= begin) & (start < end)
     sums: Counter[str] = Counter()
+    if weight is not None and weight[events[inside]].any():
+        duration = weight[events]
     _add(sums, case, rank, events[inside], duration[inside], on_device=False)
     return heaviest(_places(sums))
 
@@ -137,11 +147,16 @@ def heaviest(places: Mapping[Place | None, float]) -> Code:
     for (file, _, symbol), time in lines.items():
         functions[file, None, symbol] += time
     explained = 0.0
-    tables: tuple[Mapping[Place, float], ...] = (lines, functions)
-    for table in tables:
+    tables: tuple[tuple[Mapping[Place, float], float], ...] = (
+        (lines, _EXPLAINED),
+        (functions, _EXPLAINED),
+        (lines, _LEAST_EXPLAINED),
+    )
+    for table, least in tables:
         chosen = sorted(table, key=lambda place: (-table[place], str(place)))[:_MOST_PLACES]
         explained = sum(table[place] for place in chosen) / total
-        if explained >= _LEAST_EXPLAINED:
+        if explained >= least:
+            chosen = [place for place in chosen if table[place] >= _LEAST_OF_IT * total]
             named = [place if place in lines else _mostly_at(place, functions[place], lines) for place in chosen]
             shares = ((place, round(float(lines.get(place, table.get(place, 0.0)) / total), 3)) for place in named)
             found = (CodeLocation(file=f, line=n, symbol=s, share=share) for (f, n, s), share in shares)

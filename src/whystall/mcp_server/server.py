@@ -13,10 +13,11 @@ from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
+from whystall._fixing import Judge
 from whystall._version import __version__
 from whystall.errors import WhystallError
 from whystall.mcp_server.folders import Folders
-from whystall.mcp_server.tools import TOOLS, Tools, call, input_schema
+from whystall.mcp_server.tools import JUDGE, Tools, call, input_schema
 
 INSTRUCTIONS = (
     "Answers about recorded deep-learning jobs: why they are slow, what fixing each cause is worth. "
@@ -25,13 +26,16 @@ INSTRUCTIONS = (
 )
 
 
-def serve(folders: Sequence[str | Path]) -> None:
-    """Serves until standard input ends. Raises `UsageError` for a path that is no folder."""
-    anyio.run(_serve, Folders(folders))
+def serve(folders: Sequence[str | Path], job: str | None = None) -> None:
+    """Serves until standard input ends; clients may have changes of ``job``, a command, judged.
+
+    Raises `UsageError` for a path that is no folder, and for a command that cannot be read.
+    """
+    anyio.run(_serve, Tools(Folders(folders), None if job is None else Judge(job)))
 
 
-async def _serve(folders: Folders) -> None:
-    server = _server(Tools(folders))
+async def _serve(tools: Tools) -> None:
+    server = _server(tools)
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
@@ -40,7 +44,7 @@ def _server(tools: Tools) -> Server[Any]:
     one_at_a_time = anyio.CapacityLimiter(1)  # a second analysis beside the first would take its memory twice
 
     async def list_tools(_context: object, _parameters: object) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
+        return types.ListToolsResult(tools=[_described(tool) for tool in tools.offered])
 
     async def call_tool(_context: object, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         text, failed = await anyio.to_thread.run_sync(
@@ -58,7 +62,7 @@ def _described(tool: Any) -> types.Tool:
         name=tool.name,
         description=tool.description,
         input_schema=input_schema(tool),
-        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        annotations=types.ToolAnnotations(read_only_hint=tool is not JUDGE, open_world_hint=False),
     )
 
 

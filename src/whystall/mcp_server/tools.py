@@ -19,6 +19,7 @@ import msgspec
 import polars as pl
 
 from whystall import _api
+from whystall._fixing import Judge
 from whystall._inputs import known_rules
 from whystall.diagnosis.catalogue import described
 from whystall.disk import reading
@@ -41,6 +42,15 @@ _LONGEST_NAME: Final = 200
 _MOST_REPORT_BYTES: Final = 64 << 20
 _HEAD_BYTES: Final = 256
 _REPORTS_KEPT: Final = 8
+_MOST_EVIDENCE: Final = 6
+_MOST_TRIED: Final = 10
+_MOST_ROWS_OF_A_PATCH: Final = 30
+_MOST_CAUSES: Final = 5
+_ACCEPTED: Final = (
+    "A change is kept if steps are faster beyond the noise in interleaved pairs of runs, the losses of the steps "
+    "agree, memory grows by at most a tenth (or 64 MiB), and the whole job ends with exit code 0, with no fewer steps "
+    "and no fewer files. Python, YAML and JSON files may change."
+)
 
 Rows = Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS)]
 _PATH = "trace, run folder or report.json, as `list_runs` names it"
@@ -102,14 +112,35 @@ class Events(_Arguments, frozen=True):
     limit: Rows = 50
 
 
-class Tools:
-    """The tools over given folders. Reports are kept while the files that they are of stay as they were."""
+class Brief(_Arguments, frozen=True):
+    """Arguments of ``brief``."""
 
-    def __init__(self, folders: Folders) -> None:
+    path: Path_
+
+
+class JudgeChange(_Arguments, frozen=True):
+    """Arguments of ``judge_change``."""
+
+    patch: Annotated[str, msgspec.Meta(description="a unified diff, as `git diff` writes it", max_length=1 << 20)]
+
+
+class Tools:
+    """The tools over given folders. Reports are kept while the files that they are of stay as they were.
+
+    ``judge`` runs the one command that the server was started with; without it nothing is run.
+    """
+
+    def __init__(self, folders: Folders, judge: Judge | None = None) -> None:
         self._folders = folders
+        self._judge = judge
         self._readers, _ = installed_readers()
         self._reports: OrderedDict[tuple[object, ...], Report] = OrderedDict()
         self._trace: tuple[tuple[object, ...], Trace] | None = None
+
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        """The tools that a client may call."""
+        return TOOLS if self._judge is None else (*TOOLS, JUDGE)
 
     def list_runs(self, arguments: ListRuns) -> str:
         """Traces, run folders and reports in the folders given."""
@@ -175,6 +206,54 @@ class Tools:
             head["matching_total_duration_ns"] = int(chosen["duration_ns"].sum() or 0)
         return _rows_within_limit(head, "events", first.to_dicts(), arguments.limit)
 
+    def brief(self, arguments: Brief) -> str:
+        """The task of an agent that is to change the program: the first causes, what was tried, what is accepted."""
+        report = self._report(arguments.path)
+        causes = [
+            {
+                "cause": finding.id,
+                "title": finding.title,
+                "speed_up": msgspec.to_builtins(finding.gain),
+                "lines": msgspec.to_builtins(finding.code),
+                "evidence": [
+                    f"{one.what}: {one.value} {one.unit}".rstrip() for one in finding.evidence[:_MOST_EVIDENCE]
+                ],
+                "remedy": None if finding.remedy is None else finding.remedy.text,
+                "risk": None if finding.remedy is None else finding.remedy.risk,
+            }
+            for finding in report.findings
+            if finding.gain is not None and finding.because is None
+        ]
+        tried = [] if self._judge is None else self._judge.attempts()
+        head = {
+            "verdict": report.verdict.summary,
+            "accepted": _ACCEPTED,
+            "tried": [
+                {"lines": _changed_lines(one.patch), "verdict": one.verdict, "because": one.because}
+                for one in tried[-_MOST_TRIED:]
+            ],
+        }
+        return _rows_within_limit(head, "causes", causes, _MOST_CAUSES)
+
+    def judge_change(self, arguments: JudgeChange) -> str:
+        """Whether a change of the program is kept, by interleaved runs."""
+        if self._judge is None:
+            raise UsageError("the server was started without --job: it runs nothing")
+        found = self._judge(arguments.patch.encode())
+        [attempt] = found.attempts
+        return _json(
+            {
+                "verdict": attempt.verdict,
+                "because": attempt.because,
+                "cause": attempt.cause,
+                "predicted": attempt.predicted,
+                "speed_up": msgspec.to_builtins(attempt.speedup),
+                "pairs": len(attempt.after_s),
+                "losses": attempt.losses,
+                "memory_kib": attempt.memory_kib,
+            }
+        )
+
     def _report(self, asked: str) -> Report:
         path = self._folders.find(asked)
         if path.is_file() and _is_report(path):
@@ -204,6 +283,11 @@ class Tools:
             yield
         except InputError as error:
             raise InputError(str(error).replace(str(path), self._folders.shown(path))) from None
+
+
+def _changed_lines(patch: str) -> list[str]:
+    """The first lines that a patch takes out or puts in."""
+    return [line for line in patch.splitlines() if line[:1] in ("+", "-")][:_MOST_ROWS_OF_A_PATCH]
 
 
 def _wanted(arguments: Events, frame: pl.DataFrame) -> pl.Expr:
@@ -317,15 +401,31 @@ TOOLS: Final = (
         Tools.explain,
     ),
     Tool("compare", "Show the changes between two runs, and which cause went away.", Compare, Tools.compare),
+    Tool(
+        "brief",
+        "The task of an agent that changes the program: the first causes with lines and bounds, changes that were "
+        "tried, and when a change is accepted.",
+        Brief,
+        Tools.brief,
+    ),
     Tool("events", "Look up events of one trace: by table, name, time and duration.", Events, Tools.events),
 )
+JUDGE: Final = Tool(
+    "judge_change",
+    "Run the job with and without a change (a unified diff), in a copy, and say whether it is kept or rejected. This "
+    "takes minutes.",
+    JudgeChange,
+    Tools.judge_change,
+)
+"""Only of a server that was started with a command."""
 
 
 def call(tools: Tools, name: str, arguments: dict[str, Any] | None) -> str:
     """The answer of a tool. Raises `WhystallError` with a sentence for an unanswerable call."""
-    tool = next((one for one in TOOLS if one.name == name), None)
+    known = tools.offered
+    tool = next((one for one in known if one.name == name), None)
     if tool is None:
-        raise UsageError(f"no tool is called {clean(name, 100)!r}: there are {', '.join(one.name for one in TOOLS)}")
+        raise UsageError(f"no tool is called {clean(name, 100)!r}: there are {', '.join(one.name for one in known)}")
     try:
         given = msgspec.convert(arguments or {}, tool.arguments)
     except msgspec.ValidationError as error:

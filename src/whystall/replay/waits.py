@@ -18,7 +18,7 @@ from whystall.vocabulary.runtime_calls import is_call
 
 # A stream takes some hundreds of launches ahead of the device, then the next one waits for room (1,024 by default;
 # 1,021 kernels on a V100, 1,022 on an A100: other entries take room as well; reference: replay.md, edge j).
-_LEAST_QUEUE: Final = 256
+LEAST_QUEUE: Final = 256
 # A queue counts as full at this share of its greatest length.
 _AS_LONG: Final = 0.98
 # That is a limit only if launches keep coming while the queue stays this long: fewer may be where the lead ended.
@@ -153,14 +153,14 @@ def _stuck_on(
     last = ended[np.maximum(done - 1, 0)]
     of_graphs = matching(rank.trace.runtime_calls["name"], lambda name: is_call(name, "graph"))[calls]
     late = end[calls] - last <= np.where(of_graphs, _GRAPH_NS, LATENCY_NS)
-    full = queued >= max(_AS_LONG * int(queued.max()), _LEAST_QUEUE)
+    full = queued >= max(_AS_LONG * int(queued.max()), LEAST_QUEUE)
     room = taken[queued < _AS_LONG * _AS_LONG * int(queued.max())]
     usual = float(np.median(room)) if len(room) else _USUAL_LAUNCH_NS
     stuck = full & late & (done > 0) & (taken >= _TIMES_USUAL * usual)
     if int(stuck.sum()) < _FEWEST_AT_LIMIT:
         stuck[:] = False
     one = done - np.searchsorted(ended, start[calls], side="right") <= _MOST_ENDED
-    long = (queued >= _LEAST_QUEUE) & late & (done > 0) & one & (taken >= _TIMES_LONG * usual)
+    long = (queued >= LEAST_QUEUE) & late & (done > 0) & one & (taken >= _TIMES_LONG * usual)
     if int(long.sum()) >= _FEWEST_LONG:
         stuck |= long
     return calls[stuck], last[stuck]

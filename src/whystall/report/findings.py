@@ -9,7 +9,7 @@ from typing import Final
 from whystall.diagnosis.finding import Alternative, CodeLocation, Evidence, Finding, Gain, JobSaving, Plan, Remedy
 from whystall.report import format as fmt
 from whystall.report.cause_chains import chain_of, followers
-from whystall.report.names import clean, line_of_code, shorten
+from whystall.report.names import clean, first_sentence, line_of_code, shorten
 from whystall.report.pictures import PictureView, picture_of
 from whystall.report.schema import Report
 from whystall.report.vocabulary import SEVERITIES
@@ -66,10 +66,14 @@ class FindingView:
     method: str | None
     confidence: str
     evidence: tuple[Fact, ...]
+    strongest: tuple[Fact, ...]
+    """Two of these at most, in their order: the longest time, and the first other one."""
     places: tuple[CodeLine, ...]
     nowhere: str | None
     """Why no place is named, where there are stacks."""
     remedy: str | None
+    advice: str | None
+    """The first sentence of the remedy."""
     patch: tuple[str, ...]
     risk: str | None
     command: str | None
@@ -124,6 +128,8 @@ class FindingsView:
     omitted: int
     plan: PlanView | None
     undecided: tuple[Undecided, ...]
+    basis: str | None
+    """The base of gains."""
     small_print: tuple[str, ...]
 
     @property
@@ -149,6 +155,7 @@ def findings_view(report: Report, most: int) -> FindingsView:
         omitted=max(len(named) - most, 0) + max(len(notes) - most, 0),
         plan=_plan(report.plan),
         undecided=_undecided(report),
+        basis=_basis(report),
         small_print=_small_print(report),
     )
 
@@ -223,9 +230,11 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
         method=clean(gain.method, 200) or None if gain else None,
         confidence=f"{finding.confidence * 100:.0f} %",
         evidence=tuple(_fact(one) for one in finding.evidence[:_MOST_EVIDENCE]),
+        strongest=tuple(map(_fact, _strongest(finding.evidence[:_MOST_EVIDENCE]))),
         places=tuple(_place(one) for one in finding.code[:_MOST_PLACES]),
         nowhere=_nowhere(finding),
         remedy=clean(remedy.text, 600) if remedy else None,
+        advice=first_sentence(clean(remedy.text, 600)) if remedy else None,
         patch=_patch(remedy),
         risk=clean(remedy.risk, 300) if remedy and remedy.risk else None,
         command=clean(proof.command, 300) if proof else None,
@@ -238,6 +247,13 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
         chain=chain_of(finding, report),
         place=place if finding.shown else None,
     )
+
+
+def _strongest(evidence: Sequence[Evidence]) -> list[Evidence]:
+    times = [one for one in evidence if one.unit == "ns" and not isinstance(one.value, str)]
+    longest = max(times, key=lambda one: float(one.value), default=None)
+    other = next((one for one in evidence if one is not longest), None)
+    return [one for one in evidence if one is longest or one is other]
 
 
 def _patch(remedy: Remedy | None) -> tuple[str, ...]:
@@ -346,8 +362,14 @@ def _small_print(report: Report) -> tuple[str, ...]:
         lines.append(f"The dependencies that were replayed explain {fmt.share(report.fidelity)} of the time.")
     if report.noise is not None:
         lines.append(f"The length of a step is known to within {fmt.share(report.noise)}.")
-    if any(finding.severity != "info" for finding in report.findings):
-        stepless = any(finding.gain is not None and finding.gain.of == "recording" for finding in report.findings)
-        what = "the recording, in which no step is known" if stepless else "a step"
-        lines.append(f"A gain is the speed-up of {what}: expected (floor to ceiling). Gains do not add up.")
-    return tuple(lines)
+    basis = _basis(report)
+    return (*lines, basis) if basis else tuple(lines)
+
+
+def _basis(report: Report) -> str | None:
+    """The base of gains, where there are any."""
+    if all(finding.severity == "info" for finding in report.findings):
+        return None
+    stepless = any(finding.gain is not None and finding.gain.of == "recording" for finding in report.findings)
+    what = "the recording, in which no step is known" if stepless else "a step"
+    return f"A gain is the speed-up of {what}: expected (floor to ceiling). Gains do not add up."

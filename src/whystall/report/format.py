@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
+from typing import Final
 
 from whystall.diagnosis.units import UNKNOWN, duration, scaled, significant
 
 __all__ = [
+    "OVER",
     "UNKNOWN",
     "count",
     "duration",
@@ -16,6 +18,7 @@ __all__ = [
     "quantity",
     "rate",
     "ratio",
+    "roofline",
     "share",
     "significant",
     "size",
@@ -81,6 +84,9 @@ def plural(value: int, noun: str) -> str:
     return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
+_WHOLE: Final = 1.0005
+
+
 def share(fraction: float | None) -> str:
     """A fraction as a percentage; a positive one that rounds to nothing is marked.
 
@@ -90,6 +96,19 @@ def share(fraction: float | None) -> str:
     if fraction is None:
         return UNKNOWN
     return "<0.1 %" if 0 < fraction < 0.0005 else f"{fraction * 100:.1f} %"
+
+
+OVER: Final = "over 100 %: from a cache, or by an algorithm with less arithmetic (Winograd)"
+"""Why a kernel may be faster than the bytes and FLOPs of its operator allow."""
+
+
+def roofline(fraction: float | None) -> str:
+    """The share of what a device allows as a percentage; more is marked, and is no speed (`OVER`).
+
+    >>> roofline(0.703), roofline(2.28)
+    ('70.3 %', '>100 %')
+    """
+    return ">100 %" if fraction is not None and fraction > _WHOLE else share(fraction)
 
 
 def ratio(part: int, whole: int) -> float | None:

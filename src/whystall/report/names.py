@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 ELLIPSIS = "…"
 _LONGEST_PARSED = 1200
@@ -217,3 +218,15 @@ def line_of_code(file: str, line: int | None) -> str:
     if line is None:
         return file
     return f"{file}, line {line}" if file.startswith("cell ") else f"{file}:{line}"
+
+
+_BETWEEN_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+
+
+def first_sentence(text: str) -> str:
+    """The first of some sentences.
+
+    >>> first_sentence("Allow TF32, e.g. by torch. Or train in bf16.")
+    'Allow TF32, e.g. by torch.'
+    """
+    return _BETWEEN_SENTENCES.split(text, maxsplit=1)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from whystall.analysis.whole_job import WholeJob
 from whystall.analysis.work_results import Throughput
 from whystall.diagnosis.finding import Gain
 from whystall.report import format as fmt
-from whystall.report.names import clean, line_of_code
+from whystall.report.names import clean, first_sentence, line_of_code
 from whystall.report.ranks import RankReport, only_summarised
 from whystall.report.schema import Report, Source
 from whystall.report.vocabulary import PARTS, Part
@@ -23,9 +23,9 @@ from whystall.trace.steps import is_of_an_engine
 _LONGEST_SENTENCE = 600
 _LONG_START = 0.1
 _LONG_LINE = 0.05
+_LEAST_PART = 0.01
 _MOST_PARTS, _MOST_LINES = 5, 3
 _FEW_OF_MANY = 24
-_BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,13 @@ def segments_of(parts: Mapping[str, int], drawn_ns: int = 0) -> tuple[Segment, .
 def empty_parts(ledger: Ledger) -> tuple[str, ...]:
     """The parts that hold no time, in words."""
     parts = ledger.parts()
-    words = (part.label.removeprefix("Idle: ") for part in PARTS if parts[part.key] <= 0)
-    return tuple(word if word == "Python" else word.lower() for word in words)
+    return tuple(words_of(part) for part in PARTS if parts[part.key] <= 0)
+
+
+def words_of(part: Part) -> str:
+    """The name of a part of a ledger within a sentence."""
+    word = part.label.removeprefix("Idle: ")
+    return word if word == "Python" else word.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +255,18 @@ def start_sentence(job: WholeJob | None) -> str:
     return f"The first step ended after {whole}: {named}.{last}"
 
 
+def job_line(job: WholeJob | None) -> str:
+    """The length of the whole job, and the shares of its longest parts; empty where it was not watched."""
+    if job is None or not job.wall_ns:
+        return ""
+    lasts: Counter[str] = Counter()
+    for one in job.parts:  # a part may be in several phases of the job
+        lasts[one.part] += one.ns
+    longest = [(part, ns) for part, ns in lasts.most_common(_MOST_PARTS) if ns >= _LEAST_PART * job.wall_ns]
+    named = ", ".join(f"{part} {fmt.share(ns / job.wall_ns)}" for part, ns in longest)
+    return f"The whole job, {fmt.duration(job.wall_ns)}{': ' * bool(named)}{named}"
+
+
 def job_sentences(job: WholeJob | None) -> tuple[str, ...]:
     """Where the time of a job without steps went: its longest parts and its longest lines."""
     if job is None:
@@ -267,7 +284,7 @@ def action(report: Report) -> str:
     best = next((one for one in report.findings if one.id == report.verdict.cause), None)
     if best is None or best.remedy is None:
         return ""
-    return clean(_BETWEEN_SENTENCES.split(best.remedy.text, maxsplit=1)[0], _LONGEST_SENTENCE)
+    return clean(first_sentence(best.remedy.text), _LONGEST_SENTENCE)
 
 
 def source_line(report: Report) -> tuple[str, ...]:
@@ -296,8 +313,8 @@ def _day(unix_ns: int) -> str:
     return f"{datetime.fromtimestamp(unix_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def losses(report: Report, *, limit: int = 50) -> tuple[str, ...]:
-    """Losses, repairs and gaps of the recording, one sentence each."""
+def losses(report: Report, *, limit: int = 50, short: bool = False) -> tuple[str, ...]:
+    """Losses, repairs and gaps of the recording, one sentence each; where ``short`` without the way to record more."""
     source = report.source
     lines = [clean(warning, _LONGEST_SENTENCE) for warning in source.warnings[:limit]]
     lines += [
@@ -313,7 +330,8 @@ def losses(report: Report, *, limit: int = 50) -> tuple[str, ...]:
     if more > 0:
         lines.append(f"… and {more:,} more")
     if source.missing_signals:
-        names = ", ".join(clean(signal, 160) for signal in source.missing_signals[:20])
+        signals = (clean(signal, 160) for signal in source.missing_signals[:20])
+        names = ", ".join(signal.partition(" (")[0] if short else signal for signal in signals)
         lines.append(f"Not recorded: {names}")
     return tuple(lines)
 

@@ -145,7 +145,7 @@ def _lines(roof: Roofline, across: LogAxis, up: LogAxis) -> Iterator[Line]:
 
 def _dot(point: RooflinePoint, place: int, longest: int, across: LogAxis, up: LogAxis) -> Dot:
     share = min(max(point.device_ns, 0) / longest, 1.0)
-    reached = "" if point.share is None else f", {fmt.share(point.share)} of the roofline"
+    reached = "" if point.share is None else f", {fmt.roofline(point.share)} of the roofline"
     title = (
         f"{place}. {shorten(point.operator, 80)}: {fmt.duration(point.device_ns)}, "
         f"{fmt.rate(point.operations_per_s, 'OP/s')}{reached}"
@@ -180,7 +180,7 @@ def roofline_table(rating: DeviceEfficiency | None, limits: Limits) -> Table:
             Cell(_intensity(point.intensity), point.intensity if math.isfinite(point.intensity) else None),
             tables.rate(point.operations_per_s, "OP/s"),
             tables.rate(point.bytes_per_s, "B/s"),
-            tables.share(point.share),
+            tables.roofline(point.share),
             tables.duration(point.headroom_ns),
             Cell(point.bound or fmt.UNKNOWN, point.bound),
         )

@@ -135,6 +135,11 @@ def share(fraction: float | None) -> Cell:
     return Cell(fmt.share(fraction), None if fraction is None else round(fraction, 6))
 
 
+def roofline(fraction: float | None) -> Cell:
+    """The share of what a device allows; more than all of it is no speed (see `OVER`)."""
+    return Cell(fmt.roofline(fraction), None if fraction is None else round(fraction, 6))
+
+
 def count(value: int | None) -> Cell:
     """A whole number."""
     return Cell(fmt.count(value), value)

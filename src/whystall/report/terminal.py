@@ -1,4 +1,4 @@
-"""The report for a terminal: about a screen and a half; with ``verbose`` all of it."""
+"""The report for a terminal: one screen (the verdict, the ledger, three findings); with ``verbose`` all of it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ from whystall.report.tables import Kind, Limits, Table
 _NARROWEST = 40
 _LONGEST_NAME = 1200
 _MOST_ROWS = 200
+_MOST_FINDINGS, _MOST_IN_ALL = 3, 50
+_LEAST_TENTHS = 10
+"""Parts of a ledger below one percent share a row of the short report."""
 _MORE_COLUMNS = (
     "More columns than fit here are in a wider terminal, with --json, and in the page that -o report.html writes."
 )
@@ -66,36 +69,43 @@ def render_terminal(report: Report, options: Options | None = None) -> str:
 
 
 def _parts(report: Report, page: _Page) -> Iterator[RenderableType]:
-    ranks = by_rank(report)
+    ranks, view = by_rank(report), findings_view(report, _MOST_IN_ALL if page.verbose else _MOST_FINDINGS)
+    # The short report's findings begin with the verdict's cause: its facts are not repeated on top.
+    named = not page.verbose and any(one.id == report.verdict.cause for one in view.named[:1])
     yield Text.assemble(("whystall", "bold"), "  ", (" · ".join(overview.source_line(report)), "dim"))
     yield ""
     yield Text(overview.summary(report), style="bold")
-    yield from _verdict_facts(report)
+    yield from _verdict_facts(report, with_cause=not named)
     if basis := overview.basis(report):
         yield Text(basis)
     top = overview.headline(report)
+    if line := overview.job_line(report.job):
+        yield Text(f"\n{line}", style="dim")
     if top:
         yield ""
-        yield from _ledger(top, page.width, overview.efficiency_line(report))
-    yield from _losses(report, verbose=page.verbose)
-    yield from _findings(report, verbose=page.verbose)
+        yield from _ledger(top, page, overview.efficiency_line(report))
+    if page.verbose:
+        yield from _losses(report)
+        yield from _findings(view)
+    else:
+        yield from _first_findings(report, view)
     yield from _sections("job", report, page)
     only = overview.headline_rank(top, ranks)
     for rank in ranks:
         if (page.verbose and rank.in_depth) or rank is only:
             yield from _rank(rank, page, several=len(ranks) > 1)
     yield from _sections("capture", report, page)
+    if not page.verbose:
+        yield from _ending(report, view)
     if page.is_narrow:
         yield Text(f"\n{_MORE_COLUMNS}", style="dim")
 
 
-def _verdict_facts(report: Report) -> Iterator[Text]:
+def _verdict_facts(report: Report, *, with_cause: bool) -> Iterator[Text]:
     verdict = report.verdict
-    if verdict.cause:
-        yield Text(f"cause {clean(verdict.cause, 80)} · confidence {verdict.confidence * 100:.0f} %")
-    if verdict.gain:
-        gain = verdict.gain
-        yield Text(f"expected gain {gain_words(gain)}")
+    if verdict.cause and with_cause:
+        gain = f" · {gain_words(verdict.gain)}" if verdict.gain else ""
+        yield Text(f"cause {clean(verdict.cause, 80)}{gain} · confidence {verdict.confidence * 100:.0f} %")
     if action := overview.action(report):
         yield Text(f"do: {action}")
 
@@ -104,11 +114,12 @@ def _heading(text: str) -> Text:
     return Text(f"\n{text.upper()}", style="bold")
 
 
-def _ledger(bar: overview.Bar, width: int, efficiency: str) -> Iterator[RenderableType]:
+def _ledger(bar: overview.Bar, page: _Page, efficiency: str) -> Iterator[RenderableType]:
     yield Text(f"{device_title(bar.device)} · {bar.window}", style="dim")
-    yield _bar(bar.segments, width)
+    yield _bar(bar.segments, page.width)
     grid = _grid(("", "Part", "Share", "Time", "Meaning"), numbers={2, 3})
-    for segment in bar.segments:
+    shown = bar.segments if page.verbose else tuple(one for one in bar.segments if one.tenths >= _LEAST_TENTHS)
+    for segment in shown:
         grid.add_row(
             Text(segment.part.glyph, style=segment.part.colour),
             Text(segment.part.label),
@@ -116,10 +127,16 @@ def _ledger(bar: overview.Bar, width: int, efficiency: str) -> Iterator[Renderab
             Text(segment.time),
             Text(segment.part.explained(bar.device.kind), style="dim"),
         )
+    rest = [one for one in bar.segments if one not in shown]
+    if rest:
+        tenths, ns = sum(one.tenths for one in rest), sum(one.ns for one in rest)
+        names = ", ".join(overview.words_of(one.part) for one in rest)
+        meaning = Text(f"{names[0].upper()}{names[1:]}.", style="dim")
+        grid.add_row("", "Others", fmt.percent_of_tenths(tenths), fmt.duration(ns), meaning)
     yield grid
     for other in overview.bars_beside(bar.device):
         yield Text(other.window, style="dim")
-        yield _bar(other.segments, width)
+        yield _bar(other.segments, page.width)
     if efficiency:
         yield Text(efficiency, style="dim")
 
@@ -134,60 +151,111 @@ def _bar(segments: tuple[overview.Segment, ...], width: int) -> Text:
     return bar
 
 
-def _losses(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
-    lines = overview.losses(report, limit=200 if verbose else 5)
+def _first_findings(report: Report, view: FindingsView) -> Iterator[RenderableType]:
+    """The first findings in a few lines each, the largest notes by their titles, and the plan."""
+    notes = view.notes[: _MOST_FINDINGS - len(view.named)]
+    if view.named or notes:
+        yield ""
+    for number, finding in enumerate(view.named, 1):
+        yield _title(finding, number)
+        yield from _indented(_in_short(finding, is_on_top=finding.id == report.verdict.cause))
+    for note in notes:
+        yield Text(f"- {note.title} ({note.id}{f', {note.scope}' if note.scope else ''})")
+        yield from _indented([_at(place) for place in note.places[:1]])
+    if view.plan:
+        yield Text(f"Plan: {view.plan.sentence}.")
+    more = view.omitted + len(view.notes) - len(notes)
+    if more:
+        yield Text(f"… {more:,} more", style="dim")
+    if view.basis and view.named:
+        yield Text(view.basis, style="dim")
+
+
+def _in_short(finding: FindingView, *, is_on_top: bool) -> Iterator[RenderableType]:
+    """The loss, its place and its remedy; the remedy of the verdict's cause stands on top."""
+    yield _facts(finding)
+    if finding.chain:
+        yield Text(" -> ".join(finding.chain))
+    if finding.strongest:
+        yield Text("; ".join(f"{fact.what}: {fact.value}" for fact in finding.strongest), style="dim")
+    for place in finding.places[:1]:
+        yield _at(place)
+    if finding.remedy and not is_on_top:
+        yield Text(f"do: {finding.advice}")
+    for line in finding.patch[:3] if is_on_top else ():
+        yield Text(f"    {line}", style="cyan")
+    for other in finding.instead[:1]:
+        yield Text(f"or instead: {other.title} ({other.id}), {other.gain}{_where(other)}")
+
+
+def _ending(report: Report, view: FindingsView) -> Iterator[RenderableType]:
+    """Losses of the recording, and the command that proves the first remedy."""
+    lines = overview.losses(report, limit=2, short=True)
+    if view.undecided_causes and lines:
+        lines = (*lines[:-1], f"{lines[-1]}: {fmt.plural(view.undecided_causes, 'cause')} not looked for")
+    command = next((one.command for one in view.named if one.command), None)
+    if lines or command:
+        yield ""
+    for line in lines:
+        yield Text(f"! {line}")
+    if command:
+        yield Text(f"verify: {command}", style="dim")
+
+
+def _losses(report: Report) -> Iterator[RenderableType]:
+    lines = overview.losses(report, limit=200)
     if lines:
         yield _heading("Lost, repaired or not recorded")
     for line in lines:
         yield Text(f"! {line}")
 
 
-def _findings(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
-    """The first finding in full, the others with their remedies; all in full if ``verbose``."""
-    view = findings_view(report, 50 if verbose else 5)
+def _findings(view: FindingsView) -> Iterator[RenderableType]:
+    """All findings in full."""
     if view.named:
         yield _heading("Findings")
     for number, finding in enumerate(view.named, 1):
-        yield from _finding(finding, number, full=verbose or number == 1)
+        yield _title(finding, number)
+        yield from _indented([_facts(finding), *_details(finding)])
     if view.plan:
         yield Text(f"\nPlan: {view.plan.sentence}.")
     if view.notes:
         yield _heading("Worth knowing")
     for note in view.notes:
         yield Text(f"- {note.title} ({note.id}{f', {note.scope}' if note.scope else ''})")
-        if verbose or note.remedy:
-            yield from _indented(_details(note, full=verbose))
+        yield from _indented(_details(note))
     if view.omitted:
         yield Text(f"… {view.omitted:,} more", style="dim")
-    yield from _undecided(view, verbose=verbose)
+    yield from _undecided(view)
     if view.small_print and (view.named or view.notes):
         yield Text(" ".join(view.small_print), style="dim")
 
 
-def _finding(finding: FindingView, number: int, *, full: bool) -> Iterator[RenderableType]:
+def _title(finding: FindingView, number: int) -> Text:
+    return Text.assemble(f"{number}. ", (finding.title, "bold"))
+
+
+def _facts(finding: FindingView) -> Text:
     style = "bold red" if finding.severity == "critical" else "bold yellow" if finding.severity == "major" else "bold"
-    yield Text.assemble(f"{number}. ", (finding.title, "bold"))
-    facts = Text.assemble((finding.label.lower(), style), f" · {finding.id} · {' · '.join(finding.facts)}")
-    yield from _indented([facts, *_details(finding, full=full)])
+    return Text.assemble((finding.label.lower(), style), f" · {finding.id} · {' · '.join(finding.facts)}")
 
 
-def _details(finding: FindingView, *, full: bool) -> Iterator[RenderableType]:
+def _details(finding: FindingView) -> Iterator[RenderableType]:
     if finding.chain:
         yield Text(" -> ".join(finding.chain))
     if finding.evidence:
-        yield _evidence(finding.evidence if full else finding.evidence[:2])
-    for place in finding.places if full else finding.places[:1]:
+        yield _evidence(finding.evidence)
+    for place in finding.places:
         yield _at(place)
-    if finding.nowhere and full:
+    if finding.nowhere:
         yield Text(finding.nowhere, style="dim")
     if finding.remedy:
         yield Text(f"do: {finding.remedy}")
-    for line in finding.patch if full else finding.patch[:3]:
+    for line in finding.patch:
         yield Text(f"    {line}", style="cyan")
     for other in finding.instead:
         yield _instead(other)
-    if full:
-        yield from _grounds(finding)
+    yield from _grounds(finding)
 
 
 def _evidence(facts: Sequence[Fact]) -> RichTable:
@@ -212,8 +280,11 @@ def _grounds(finding: FindingView) -> Iterator[Text]:
 
 
 def _instead(other: OtherRepair) -> Text:
-    at = "".join(f", at {place.where}{f' {place.text}' if place.text else ''}" for place in other.places[:1])
-    return Text(f"or instead: {other.title} ({other.id}), {other.gain} of the same time{at}: {other.remedy}")
+    return Text(f"or instead: {other.title} ({other.id}), {other.gain} of the same time{_where(other)}: {other.remedy}")
+
+
+def _where(other: OtherRepair) -> str:
+    return "".join(f", at {place.where}{f' {place.text}' if place.text else ''}" for place in other.places[:1])
 
 
 def _at(place: CodeLine) -> Text:
@@ -225,14 +296,9 @@ def _indented(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
     return (Padding(part, (0, 0, 0, 3), expand=False) for part in parts)
 
 
-def _undecided(view: FindingsView, *, verbose: bool) -> Iterator[RenderableType]:
-    if not view.undecided:
-        return
-    if not verbose:
-        needs = "; ".join(one.needs for one in view.undecided[:3]) + (" …" if len(view.undecided) > 3 else "")
-        yield Text(f"\nNot looked for: {fmt.plural(view.undecided_causes, 'cause')}, for want of {needs}", style="dim")
-        return
-    yield _heading("Not looked for")
+def _undecided(view: FindingsView) -> Iterator[RenderableType]:
+    if view.undecided:
+        yield _heading("Not looked for")
     for one in view.undecided:
         yield Text(f"without {one.needs}: {', '.join(one.causes)}")
 
@@ -247,17 +313,16 @@ def _rank(rank: RankReport, page: _Page, *, several: bool) -> Iterator[Renderabl
 def _sections(
     scope: Scope, part: Report | RankReport | DeviceReport, page: _Page, suffix: str = ""
 ) -> Iterator[RenderableType]:
-    """The tables from a part of the report: those of the short report, then those that the long one adds."""
-    found = [(section, section.terminal) for section in of_scope(page.sections, scope) if section.terminal]
-    for full in (False, True) if page.verbose else (False,):
-        for section, shown in found:
-            if shown.full == full:
-                # Names are cut once it is known how wide their column is.
-                limits = Limits(rows=_MOST_ROWS if page.verbose else shown.rows, name=_LONGEST_NAME)
-                table = section.build(part, limits)
-                short = table.only(*shown.columns) if shown.columns and not page.verbose else table
-                if len(table.rows) >= shown.fewest:
-                    yield from _section(short, page, suffix)
+    """The tables from a part of the report; few of them, of few rows, unless all of it is shown."""
+    for section in of_scope(page.sections, scope):
+        shown = section.terminal
+        if shown is None or not (page.verbose or shown.rows):
+            continue
+        # Names are cut once it is known how wide their column is.
+        table = section.build(part, Limits(rows=_MOST_ROWS if page.verbose else shown.rows, name=_LONGEST_NAME))
+        short = table.only(*shown.columns) if shown.columns and not page.verbose else table
+        if len(table.rows) >= shown.fewest:
+            yield from _section(short, page, suffix)
 
 
 def _section(table: Table, page: _Page, suffix: str) -> Iterator[RenderableType]:

@@ -15,6 +15,7 @@ from whystall.disk import reading
 from whystall.json_text import NotJsonError, parse_json
 from whystall.run_folder.job_times import JobTimes
 from whystall.run_folder.layout import RUN_JSON, rank_files
+from whystall.run_folder.observations import MadeAt, Observations
 
 SCHEMA: Final = "whystall.run/1"
 LEAST_ACTIVE: Final = 3
@@ -24,21 +25,23 @@ MOST_ACTIVE: Final = 8
 MOST_OF_ROUNDS: Final = 35
 """Most steps of one where steps come in rounds: one gathers experience that several learn from."""
 _LARGEST_BYTES: Final = 16 << 20
-MOST_SPARSE: Final = 16
-MOST_WINDOW_PLACES: Final = 100
-"""Most places of samples in recorded windows that are written."""
 RANKS_IN_WINDOWS: Final = 8
 """Most ranks whose window places are written: those of a thousand would make the run's description too large to be
 read.
 """
-MOST_LIMITS: Final = 8
-"""Most functions that torch's compiler gave up that are written."""
 _PLAIN: Final = re.compile(r"(?![-/])[\w.+/-]{1,240}")
 # A launcher with options that hold no secrets, and its script.
 _LAUNCHED: Final = re.compile(
     r"torchrun(?: --standalone| --n(?:nodes|proc[-_]per[-_]node)[ =](?:\d{1,5}|auto|gpu|cpu))* "
     r"(?P<script>\S{1,240}\.py)"
 )
+
+
+class LookCost(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of a look at the job's tensors: its steps, and how much longer they were than others together."""
+
+    steps: int
+    longer_ns: int
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,19 +56,12 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     hooks_share: float
     threads_share: float = 0.0
     looked_ns: int = 0
+    looks: dict[str, LookCost] = {}
+    """Per look: ``modules``, ``operators``, ``values``; those that were not made are absent."""
     profiled_over_unprofiled: float | None
     export_ns: int
     paused_ns: int = 0
     watched_ns: int = 0
-
-
-class MadeAt(msgspec.Struct, frozen=True):
-    """The user's line that batches come from: a function that makes them, or the call of a module with them."""
-
-    file: str
-    line: int
-    function: str
-    text: str
 
 
 class SettingAt(msgspec.Struct, frozen=True):
@@ -78,127 +74,12 @@ class SettingAt(msgspec.Struct, frozen=True):
     at: MadeAt
 
 
-MOST_TABLES: Final = 64
-
-
-class MadeTable(msgspec.Struct, frozen=True):
-    """A table of embeddings, and the line that makes it."""
-
-    rows: int
-    size: int
-    at: MadeAt
-
-
-class PaddedBatches(msgspec.Struct, frozen=True, kw_only=True):
-    """Padding in the examined batches: all places, those up to each batch's longest row, and real ones.
-
-    Each is two sums over the rows: of their lengths, and of these squared (as attention's work grows). ``sizes`` are
-    the rows and places of the first few, also where convolutions leave every second, fourth or eighth frame.
-    """
-
-    batches: int
-    positions: tuple[int, int]
-    needed: tuple[int, int]
-    real: tuple[int, int]
-    sizes: list[tuple[int, int]]
-    loaded: bool = True
-    """Whether a data loader handed them out; else they are a module's arguments."""
-    made_at: MadeAt | None = None
-    """The first line of the function that puts the loader's batches together, or the call; ``None``: a library's."""
-
-
-class RepeatedModule(msgspec.Struct, frozen=True):
-    """A module or operator with repeated inputs: its class or name, its place, its time."""
-
-    name: str
-    file: str
-    line: int
-    function: str
-    text: str
-    ns: int
-
-
-class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Repeated work in the examined steps: outermost calls of the same inputs and outputs."""
-
-    steps: int
-    calls: int
-    again_ns: int
-    measured_ns: int
-    """The length of these steps together."""
-    differentiated_ns: int = 0
-    """The part of ``again_ns`` in calls that gradients go back through: their backward pass is repeated, too."""
-    shared_ns: int = 0
-    """The part of ``again_ns`` in calls on tokens that begin as those of the call before."""
-    kind_calls: int = 0
-    """All calls of the longest module with repeated ones, if a part of the inputs recurs by chance; else 0."""
-    kind_ns: int = 0
-    """The time of these."""
-    error: float
-    """The standard error of the share that is computed again, by how it differs from step to step."""
-    modules: list[RepeatedModule]
-    """Those that took longest."""
-
-
-class SparseMatrix(msgspec.Struct, frozen=True):
-    """A matrix in products with at most a share of nonzero entries."""
-
-    rows: int
-    columns: int
-    share: float
-
-
-class CountedLabels(msgspec.Struct, frozen=True):
-    """Scores that a loss was given, row by row, and the share of the rows whose label the loss does not ignore."""
-
-    rows: int
-    columns: int
-    share: float
-
-
-class AttendedScores(msgspec.Struct, frozen=True):
-    """Attention scores some of which a mask hides: the number of each, and the shares that count."""
-
-    queries: int
-    keys: int
-    kept: float
-    """The share of the keys that some query of some sequence sees."""
-    tiles: float
-    """The share of groups of queries and keys, without padding, in which a query sees a key."""
-    causal: bool
-    """Whether the mask hides from each query the keys that come later, and nothing else."""
-    sliding: bool
-    """Whether each query sees keys at the same distances as the one before it."""
-
-
-class CompileLimit(msgspec.Struct, frozen=True):
-    """A function that torch's compiler gave up: where it begins, after how many versions, and why it needed another."""
-
-    function: str
-    file: str
-    line: int
-    text: str
-    versions: int
-    reason: str
-
-
 PythonTool = Literal["tracemalloc", "profiler", "tracer"]
 """Tools that trace Python: `tracemalloc`, `sys.setprofile` (cProfile), `sys.settrace` (a debugger)."""
 PYTHON_TOOLS: Final[tuple[PythonTool, ...]] = ("tracemalloc", "profiler", "tracer")
 
 
-class WindowPlace(msgspec.Struct, frozen=True):
-    """A place in the code, the innermost function called there, and when the thread was found in it (Unix, ns)."""
-
-    file: str
-    line: int
-    function: str
-    text: str
-    leaf: str
-    at_unix_ns: list[int]
-
-
-class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
+class RankDescription(Observations, frozen=True, kw_only=True):
     """One rank's description of itself."""
 
     rank: int
@@ -224,32 +105,8 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     ended_unix_ns: int | None = None
     job: JobTimes | None = None
     """When the parts of the job began; ``None`` where the capture was not there from the start."""
-    padding: PaddedBatches | None = None
-    """``None`` where no sequences of unequal length were seen."""
-    repeated: RepeatedWork | None = None
-    """``None`` where no work was repeated, or none was examined."""
-    unread: RepeatedWork | None = None
-    """The same for results that nothing read."""
-    masked: RepeatedWork | None = None
-    """The same for rows that a mask threw away."""
-    partly: RepeatedWork | None = None
-    """The same for results that were read only in part."""
-    alike: RepeatedWork | None = None
-    """The same for rows equal to earlier ones within the same call."""
-    sparse: list[SparseMatrix] = []
-    """The examined products with matrices that are nearly all zeros."""
-    tables: list[MadeTable] = []
-    """The tables of embeddings that the job made."""
-    labels: list[CountedLabels] = []
-    """The examined losses that ignore some of their labels."""
-    attended: list[AttendedScores] = []
-    """The examined attention scores some of which a mask hides."""
-    given_up: list[CompileLimit] = []
-    """Functions that torch's compiler runs uncompiled, since it compiled them too often."""
     trial: dict[str, Any] | None = None
     """For a run of ``tune``: the settings of the trial, its batches and its place."""
-    in_windows: list[WindowPlace] = []
-    """Where the stepping thread was found while windows were recorded."""
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):

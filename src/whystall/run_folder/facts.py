@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
 
-from whystall.run_folder.description import (
-    MOST_LIMITS,
-    MOST_SPARSE,
-    MOST_TABLES,
-    MOST_WINDOW_PLACES,
-    PYTHON_TOOLS,
-    AttendedScores,
-    CompileLimit,
-    CountedLabels,
-    MadeAt,
-    MadeTable,
-    PaddedBatches,
-    PythonTool,
-    RepeatedWork,
-    SettingAt,
-    SparseMatrix,
-    WindowPlace,
-    listed,
-    ranks_of,
-    read_document,
-    table,
-)
+from whystall.run_folder.description import PYTHON_TOOLS, PythonTool, SettingAt, listed, ranks_of, read_document, table
 from whystall.run_folder.job_times import MOST_PLACES, JobTimes
+from whystall.run_folder.observations import MadeAt, Observations, observed
 
 _MOST_SIZES: Final = 256
 _MOST_CORES: Final = 4_096
@@ -52,18 +32,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     torch_threads: int | None
     profiled_over_unprofiled: float | None
     loaders: tuple[dict[str, int | bool | None], ...]
-    padding: PaddedBatches | None = None
-    repeated: RepeatedWork | None = None
-    unread: RepeatedWork | None = None
-    masked: RepeatedWork | None = None
-    partly: RepeatedWork | None = None
-    alike: RepeatedWork | None = None
-    sparse: tuple[SparseMatrix, ...] = ()
-    labels: tuple[CountedLabels, ...] = ()
-    tables: tuple[MadeTable, ...] = ()
-    attended: tuple[AttendedScores, ...] = ()
-    given_up: tuple[CompileLimit, ...] = ()
-    in_windows: tuple[WindowPlace, ...] = ()
+    observed: Observations = Observations()
     rank: int = 0
     trainer: Literal["transformers"] | None = None
     python_tools: tuple[PythonTool, ...] = ()
@@ -106,12 +75,13 @@ def read_run_file(path: Path) -> list[RankFacts]:
 
 def read_settings(path: Path) -> dict[str, tuple[MadeAt, ...]]:
     """The lines at which a run's program gives each setting; empty where they are unknown."""
-    try:
-        found = msgspec.convert(read_document(path).get("settings") or [], list[SettingAt])
-    except msgspec.ValidationError:
-        return {}
-    plain = [one for one in found[:_MOST_SETTINGS] if len(one.name) <= _LONGEST_FACT and _is_plain(one.at)]
-    return {one.name: tuple(other.at for other in plain if other.name == one.name) for one in plain}
+    found: dict[str, tuple[MadeAt, ...]] = {}
+    for written in listed(read_document(path).get("settings"))[:_MOST_SETTINGS]:
+        with suppress(msgspec.ValidationError):
+            one = msgspec.convert(written, SettingAt)
+            if len(one.name) <= _LONGEST_FACT:
+                found[one.name] = (*found.get(one.name, ()), one.at)
+    return found
 
 
 def _rank(rank: dict[str, Any]) -> RankFacts:
@@ -136,18 +106,7 @@ def _rank(rank: dict[str, Any]) -> RankFacts:
             for loader in listed(rank.get("loaders"))
             if isinstance(loader, dict)
         ),
-        padding=_padding(rank.get("padding")),
-        repeated=_repeated(rank.get("repeated")),
-        unread=_repeated(rank.get("unread")),
-        masked=_repeated(rank.get("masked")),
-        partly=_repeated(rank.get("partly")),
-        alike=_repeated(rank.get("alike")),
-        sparse=_shares(rank.get("sparse"), SparseMatrix),
-        labels=_shares(rank.get("labels"), CountedLabels),
-        tables=_tables(rank.get("tables")),
-        attended=_attended(rank.get("attended")),
-        given_up=_given_up(rank.get("given_up")),
-        in_windows=_in_windows(rank.get("in_windows")),
+        observed=observed(rank),
         rank=_integer(rank.get("rank")) or 0,
         trainer="transformers" if facts.get("trainer") == "transformers" else None,
         python_tools=tuple(tool for tool in PYTHON_TOOLS if tool in listed(facts.get("python_tools"))),
@@ -174,86 +133,6 @@ def _count(value: object) -> int | None:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 7 else None
 
 
-def _padding(value: object) -> PaddedBatches | None:
-    try:
-        found = msgspec.convert(value, PaddedBatches)
-    except msgspec.ValidationError:
-        return None
-    amounts = zip(found.real, found.needed, found.positions, strict=True)
-    counted = found.batches > 0 and all(0 < least <= more <= most for least, more, most in amounts)
-    sized = len(found.sizes) <= _MOST_SIZES and all(min(size) > 0 for size in found.sizes)
-    plain = found.made_at is None or _is_plain(found.made_at)
-    return found if counted and sized and plain else None
-
-
-def _is_plain(place: MadeAt) -> bool:
-    return place.line >= 0 and all(len(word) <= _LONGEST_WORD for word in (place.file, place.function, place.text))
-
-
-def _tables(value: object) -> tuple[MadeTable, ...]:
-    try:
-        found = msgspec.convert(value or [], list[MadeTable])
-    except msgspec.ValidationError:
-        return ()
-    plain = all(min(one.rows, one.size) > 0 and _is_plain(one.at) for one in found)
-    return tuple(found) if plain and len(found) <= MOST_TABLES else ()
-
-
-def _repeated(value: object) -> RepeatedWork | None:
-    try:
-        found = msgspec.convert(value, RepeatedWork)
-    except msgspec.ValidationError:
-        return None
-    counted = found.steps > 0 and found.calls > 0 and 0 < found.again_ns <= found.measured_ns and 0 <= found.error <= 1
-    words = (word for one in found.modules for word in (one.name, one.file, one.function, one.text))
-    told = 0 < len(found.modules) <= _MOST_MODULES and all(len(word) <= _LONGEST_WORD for word in words)
-    told &= 0 < sum(one.ns for one in found.modules) <= found.again_ns and all(one.ns > 0 for one in found.modules)
-    told &= found.kind_ns == 0 or (found.calls <= found.kind_calls and found.kind_ns <= found.measured_ns)
-    return found if counted and told else None
-
-
-_Shares = TypeVar("_Shares", SparseMatrix, CountedLabels)
-
-
-def _shares(value: object, kind: type[_Shares]) -> tuple[_Shares, ...]:
-    try:
-        found = [msgspec.convert(one, kind) for one in listed(value)]
-    except msgspec.ValidationError:
-        return ()
-    plain = all(min(one.rows, one.columns) > 0 and 0 < one.share <= 1 for one in found)
-    return tuple(found) if plain and len(found) <= MOST_SPARSE else ()
-
-
-def _attended(value: object) -> tuple[AttendedScores, ...]:
-    try:
-        found = msgspec.convert(value, list[AttendedScores])
-    except msgspec.ValidationError:
-        return ()
-    plain = all(min(one.queries, one.keys) > 0 and 0 < one.kept <= 1 and 0 < one.tiles <= 1 for one in found)
-    return tuple(found) if plain and len(found) <= MOST_SPARSE else ()
-
-
-def _given_up(value: object) -> tuple[CompileLimit, ...]:
-    try:
-        found = msgspec.convert(value, list[CompileLimit])
-    except msgspec.ValidationError:
-        return ()
-    words = (word for one in found for word in (one.function, one.file, one.text, one.reason))
-    plain = all(len(word) <= _LONGEST_WORD for word in words) and all(min(one.line, one.versions) >= 0 for one in found)
-    return tuple(found) if plain and len(found) <= MOST_LIMITS else ()
-
-
-def _in_windows(value: object) -> tuple[WindowPlace, ...]:
-    try:
-        found = msgspec.convert(value, list[WindowPlace])
-    except msgspec.ValidationError:
-        return ()
-    words = (word for one in found for word in (one.file, one.function, one.text, one.leaf))
-    plain = all(len(word) <= _LONGEST_WORD for word in words)
-    plain &= all(one.line >= 0 and all(0 < at < _LATEST_NS for at in one.at_unix_ns) for one in found)
-    return tuple(found) if plain and len(found) <= MOST_WINDOW_PLACES else ()
-
-
 def _job(value: object) -> JobTimes | None:
     """The instants of a rank's process; ``None`` where they are invalid."""
     try:
@@ -269,25 +148,6 @@ def _job(value: object) -> JobTimes | None:
     times = (*instants, *found.before.values(), *found.within.values(), *(one.ns for one in places))
     plain &= all(0 <= number < _LATEST_NS for number in times) and max(len(by_kind), len(used)) <= _MOST_KINDS
     return found if plain and all(one.line >= 0 for one in places) else None
-
-
-def all_padding(seen: Sequence[PaddedBatches]) -> PaddedBatches | None:
-    """The padding that several ranks saw, together."""
-    if not seen:
-        return None
-    return PaddedBatches(
-        batches=sum(one.batches for one in seen),
-        positions=_both([one.positions for one in seen]),
-        needed=_both([one.needed for one in seen]),
-        real=_both([one.real for one in seen]),
-        sizes=sorted({size for one in seen for size in one.sizes})[:_MOST_SIZES],
-        loaded=all(one.loaded for one in seen),
-        made_at=seen[0].made_at,
-    )
-
-
-def _both(amounts: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    return sum(first for first, _ in amounts), sum(second for _, second in amounts)
 
 
 def _word(value: object) -> str | None:

@@ -21,6 +21,12 @@ TUNE_JSON: Final = "tune.json"
 """Every run of a search over settings, in a folder of its own; the search resumes from it."""
 TUNE_HTML: Final = "tune.html"
 TUNE_DEEPSPEED: Final = "tune-deepspeed.json"
+FIX_ATTEMPTS: Final = "fixes.jsonl"
+"""Every edit that `fix` tried, in a folder of its own; what was rejected is not tried again on the same program."""
+FIX_JSON: Final = "fix.json"
+FIX_PATCH: Final = "fix.patch"
+FIX_MD: Final = "fix.md"
+"""The text of a pull request."""
 CAPTURE_NOW: Final = "capture-now"
 """A user touches this file to request a window at once."""
 
@@ -28,25 +34,26 @@ SAMPLES_SUFFIX: Final = ".samples.jsonl"
 DESCRIPTION_SUFFIX: Final = ".run.json"
 TRACE_SUFFIX: Final = ".trace.json.gz"
 FLIGHT_SUFFIX: Final = ".flight.pickle"
+VALUES_SUFFIX: Final = ".values.json.gz"
 _OOM: Final = ".oom.pickle"
 
 _NUMBER: Final = r"(0|[1-9][0-9]{0,8})"
 _OF_A_RANK: Final = re.compile(
-    rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?P<flight>\.flight\.pickle)|(?P<memory>\.(?:memory|oom)\.pickle)|(?:\.window(?P<window>0|[1-9][0-9]{{0,8}}))?(?P<trace>\.trace\.json\.gz))"
+    rf"rank{_NUMBER}(?:(?P<samples>\.samples\.jsonl)|(?P<description>\.run\.json)|(?P<flight>\.flight\.pickle)|(?P<values>\.values\.json\.gz)|(?P<memory>\.(?:memory|oom)\.pickle)|(?:\.window(?P<window>0|[1-9][0-9]{{0,8}}))?(?P<trace>\.trace\.json\.gz))"
 )
 # Files that are written beside their place and then moved there; a process that was killed leaves them.
 _STAGED: Final = re.compile(
-    rf"\.whystall-[0-9a-f]{{16}}|\.window{_NUMBER}\.begins(?:\.[0-9]+)?|\.run\.json\.[0-9]+|rank{_NUMBER}\.run\.[0-9]+|rank{_NUMBER}\.flight\.[0-9]+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.[0-9]+|\.rank{_NUMBER}\.samples\.jsonl\.[0-9]+|\.rank{_NUMBER}(?:\.window{_NUMBER})?\.trace\.json\.gz\.[0-9]+(?:\.json)?"
+    rf"\.whystall-[0-9a-f]{{16}}|\.window{_NUMBER}\.begins(?:\.[0-9]+)?|\.run\.json\.[0-9]+|rank{_NUMBER}\.run\.[0-9]+|rank{_NUMBER}\.flight\.[0-9]+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.[0-9]+|\.rank{_NUMBER}\.samples\.jsonl\.[0-9]+|\.rank{_NUMBER}(?:(?:\.window{_NUMBER})?\.trace|\.values)\.json\.gz\.[0-9]+(?:\.json)?"
 )
 _JOURNAL: Final = re.compile(r"process(?P<pid>[1-9][0-9]{0,9})\.job\.jsonl")
 _OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON))
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-Kind = Literal["samples", "description", "flight", "memory", "trace"]
+Kind = Literal["samples", "description", "flight", "values", "memory", "trace"]
 
 
-_ONE_OF_A_RANK: Final[tuple[Kind, ...]] = ("samples", "description", "flight", "memory")
+_ONE_OF_A_RANK: Final[tuple[Kind, ...]] = ("samples", "description", "flight", "values", "memory")
 
 
 class RankFile(NamedTuple):
@@ -78,6 +85,23 @@ def flight_name(rank: int) -> str:
     'rank3.flight.pickle'
     """
     return f"rank{rank}{FLIGHT_SUFFIX}"
+
+
+HELD_SCOPE: Final = "whystall: held"
+"""Scope in the values of a rank, at their beginning and at their end: the memory that the job holds all along."""
+STEP_SCOPE: Final = "whystall: step"
+"""Scope in the values of a rank, between two steps."""
+READ_SCOPE: Final = "whystall: read"
+"""Scope in the values of a rank, at their end: a tensor was pickled or handed to another library meanwhile."""
+
+
+def values_name(rank: int) -> str:
+    """The name of a rank's values: which tensors the operators of three steps were given, and returned.
+
+    >>> values_name(3)
+    'rank3.values.json.gz'
+    """
+    return f"rank{rank}{VALUES_SUFFIX}"
 
 
 def snapshot_name(rank: int) -> str:
@@ -223,11 +247,16 @@ def ran_out_of_memory(folder: Path) -> bool:
     return any(path.name.endswith(_OOM) for path in rank_files(folder, "memory"))
 
 
+def safe_name(name: str) -> str:
+    """A name as a part of a folder's."""
+    return _UNSAFE.sub("-", name).strip("-") or "run"
+
+
 def folder_for(name: str, chosen: str | None, *, now: time.struct_time, environment: dict[str, str]) -> Path:
     """The folder of a run: ``chosen``, else a name of its own; workers of one torchrun share theirs."""
     if chosen is not None:
         return Path(chosen)
-    safe = _UNSAFE.sub("-", name).strip("-") or "run"
+    safe = safe_name(name)
     if environment.get("TORCHELASTIC_RUN_ID"):
         shared = f"{environment['TORCHELASTIC_RUN_ID']}-{environment.get('MASTER_PORT', '')}"
         return Path(RUNS) / f"{_UNSAFE.sub('-', shared)}-{safe}"

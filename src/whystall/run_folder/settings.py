@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 
 from whystall.disk import reading
 from whystall.json_text import NotJsonError, parse_json
-from whystall.run_folder.description import MadeAt, SettingAt
+from whystall.run_folder.description import SettingAt
+from whystall.run_folder.observations import MadeAt
 from whystall.run_folder.samples import PLACE
 from whystall.vocabulary.frames import owner
 
@@ -82,16 +83,20 @@ def _given(node: ast.AST, asked: frozenset[str]) -> list[_Given]:
             pairs = zip(node.keys, node.values, strict=True)
             return [_option(name, value) for key, value in pairs if (name := _text(key)) is not None]
         case ast.AnnAssign(value=ast.expr() as value):
-            return [_option(name, value) for name in _named(node.target)]
+            return _assigned([node.target], value)
         case ast.Assign():
-            return [_option(name, node.value) for target in node.targets for name in _named(target)]
+            return _assigned(node.targets, node.value)
         case _:
             return []
 
 
+def _assigned(targets: Iterable[ast.expr], value: ast.expr) -> list[_Given]:
+    return [_option(name, value) for name in map(target_name, targets) if name is not None]
+
+
 def _by_call(call: ast.Call, asked: frozenset[str]) -> list[_Given]:
     """The call itself, its keywords, and the option of a command line's parser."""
-    called = next(_named(call.func), None)
+    called = target_name(call.func)
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     out = [_option(name, value, called) for name, value in keywords.items() if name is not None]
     if called is None:
@@ -132,11 +137,12 @@ def _text(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _named(node: ast.expr) -> Iterator[str]:
-    """The last name of a call's or an assignment's target."""
+def target_name(node: ast.expr) -> str | None:
+    """The last name of a call's or an assignment's target: of ``c.padding`` and of ``c["padding"]`` ``padding``."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
-            yield name
+            return name
+    return None
 
 
 def _functions(tree: ast.AST) -> list[tuple[int, int, str]]:

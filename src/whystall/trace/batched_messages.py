@@ -1,8 +1,9 @@
 """Messages that are carried out together (torch's ``batch_isend_irecv``).
 
 An operator of its own, with a record and without a launch, posts each. At the end of the batch NCCL launches one kernel
-for all, outside of any operator, and torch writes no record for it: it carries the messages that its thread posted
-since the launch before it. (ProcessGroupNCCL: ``pointToPoint`` between ``startCoalescing`` and ``endCoalescing``.)
+for all, outside of any operator, and torch writes no record for it, or one that says no more than that it is coalesced:
+it carries the messages that its thread posted since the launch before it. (ProcessGroupNCCL: ``pointToPoint`` between
+``startCoalescing`` and ``endCoalescing``.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ import polars as pl
 from whystall.trace.columns import matching
 
 MESSAGES: Final = ("send", "recv")
-_KERNEL: Final = re.compile(r"^nccl.*send_?recv", re.IGNORECASE)
+COALESCED: Final = "coalesced"
+"""Name of a record of several operations that were launched as one."""
+EXCHANGE: Final = re.compile(r"^nccl.*send_?recv", re.IGNORECASE)
+"""Names of kernels that carry messages."""
 
 
 def batched_messages(records: pl.DataFrame, tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
@@ -25,7 +29,7 @@ def batched_messages(records: pl.DataFrame, tables: dict[str, pl.DataFrame]) -> 
     ``records`` are those that there are, and ``tables`` the linked tables of a trace.
     """
     events = tables["device_events"]
-    exchange = pl.Series("exchange", matching(events["name"], _KERNEL.search), pl.Boolean)
+    exchange = pl.Series("exchange", matching(events["name"], EXCHANGE.search), pl.Boolean)
     posted = records.filter((pl.col("source") == "operator") & pl.col("collective").is_in(MESSAGES))
     if posted.is_empty() or not exchange.any():
         return records.clear()
@@ -51,7 +55,7 @@ def _launches(events: pl.DataFrame, calls: pl.DataFrame, records: pl.DataFrame) 
 
     A graph's launch carries none: its messages were posted when the graph was captured.
     """
-    recorded = records.select("source", "row").unique()
+    recorded = records.filter(pl.col("collective") != COALESCED).select("source", "row").unique()
     of_kernel = recorded.filter(pl.col("source") == "device").select(kernel="row", of_kernel=pl.lit(value=True))
     of_caller = recorded.filter(pl.col("source") == "operator").select(operator="row", of_caller=pl.lit(value=True))
     launched = (

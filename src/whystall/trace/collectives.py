@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from whystall.json_text import NotJsonError, parse_json
-from whystall.trace.batched_messages import MESSAGES, batched_messages
+from whystall.trace.batched_messages import COALESCED, EXCHANGE, MESSAGES, batched_messages
 from whystall.trace.columns import matching
 from whystall.trace.metadata import ProcessGroup
 
@@ -34,6 +35,9 @@ _INTEGERS: Final = ("in_elements", "out_elements", "group_size", "sequence_numbe
 # More does not exist: the count is damaged.
 _MOST_ELEMENTS: Final = 1 << 40
 _OF_TENSORS: Final = ("input_dims", "input_types")
+_BOTH_WAYS: Final = "send_recv"
+_KINDS_OF_MESSAGES: Final = (*MESSAGES, _BOTH_WAYS)
+_PAIR: Final = 2
 
 
 def collective_table(tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGroup] = ()) -> pl.DataFrame:
@@ -59,27 +63,46 @@ def collective_table(tables: dict[str, pl.DataFrame], groups: Sequence[ProcessGr
         tables[name] = table.drop(_COLUMNS)
     told = pl.col("collective").is_in(MESSAGES) & (pl.col("peer") >= 0)
     records = pl.concat(found).with_columns(peers=pl.when(told).then(pl.format("[{}]", "peer"))).drop("peer")
-    return pl.concat([records, batched_messages(records, tables)])
+    batches = batched_messages(records, tables)
+    return pl.concat([_without_blank(records, batches, tables["device_events"]), batches])
+
+
+def _without_blank(records: pl.DataFrame, batches: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """The records, without those of coalesced messages where more is known; else these are messages to unknown peers.
+
+    Their group is all ranks of a pipeline, of which each exchanges messages with its neighbours alone.
+    """
+    blank = (pl.col("source") == "device") & (pl.col("collective") == COALESCED)
+    if records.filter(blank).is_empty():
+        return records
+    messages = np.flatnonzero(matching(events["name"], EXCHANGE.search)).tolist()
+    kept = records.filter(~(blank & pl.col("row").is_in(batches["row"].to_list())))
+    unknown = blank & pl.col("row").is_in(messages)
+    return kept.with_columns(collective=pl.when(unknown).then(pl.lit(_BOTH_WAYS)).otherwise("collective"))
 
 
 def between_peers(table: pl.DataFrame, rank: int | None) -> pl.DataFrame:
-    """The records of a rank, those of messages with the ranks that they are between, however many their group has."""
+    """The records of a rank, those of messages with the ranks that they are between, however many their group has.
+
+    A message to an unknown rank of more than two is between no ranks that are known: its group says nothing of it.
+    """
     if rank is None:
         return table
-    texts = table["peers"].unique().drop_nulls().to_list()
-    peers = {text: parse_json(text, type=list[int]) for text in texts}
+    peers = {text: parse_json(text, type=list[int]) for text in table["peers"].unique().drop_nulls().to_list()}
     members = {text: sorted({rank, *own}) for text, own in peers.items() if rank not in own}
-    if not members:
-        return table
     between = pl.DataFrame(
         [(text, str(own), len(own)) for text, own in members.items()],
         schema={"peers": pl.String, "of_message": pl.String, "in_message": pl.Int64},
         orient="row",
     )
+    lost = (
+        pl.col("collective").is_in(_KINDS_OF_MESSAGES) & pl.col("of_message").is_null() & (pl.col("group_size") > _PAIR)
+    )
     return (
         table.join(between, on="peers", how="left", maintain_order="left")
         .with_columns(
-            group_ranks=pl.coalesce("of_message", "group_ranks"), group_size=pl.coalesce("in_message", "group_size")
+            group_ranks=pl.when(lost).then(pl.lit(f"[{rank}]")).otherwise(pl.coalesce("of_message", "group_ranks")),
+            group_size=pl.coalesce("in_message", "group_size"),
         )
         .drop("of_message", "in_message")
     )

@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from whystall.run_folder.layout import DESCRIPTION_SUFFIX, EXPERIMENTS_JSON, REPORT_JSON, RUN_JSON
+from whystall.run_folder.layout import DESCRIPTION_SUFFIX, EXPERIMENTS_JSON, REPORT_JSON, RUN_JSON, VALUES_SUFFIX
 from whystall.trace.errors import InputError
 from whystall.trace.readers.reader import Reader
 from whystall.trace.readers.registry import READERS
@@ -91,7 +91,8 @@ def find_manifests(source: PathLike) -> list[Path]:
 
 def looks_like_trace(path: Path, readers: Sequence[Reader] = READERS) -> bool:
     """Whether a file in a folder is opened as a trace: by its name, and nothing that whystall writes beside traces."""
-    other = path.name in _NOT_TRACES or path.name.endswith(DESCRIPTION_SUFFIX) or path.name.startswith(".")
+    ours = path.name in _NOT_TRACES or path.name.endswith((DESCRIPTION_SUFFIX, VALUES_SUFFIX))
+    other = ours or path.name.startswith(".")
     return not other and any(path.name.endswith(reader.suffixes) for reader in readers)
 
 

@@ -20,7 +20,7 @@ from whystall.trace.readers.registry import installed_readers
 from whystall.trace.together import whole_of
 
 _READ_BESIDE: Final = frozenset({RUN_JSON, EXPERIMENTS_JSON, RANKS_JSON})
-_READ_OF_RANKS: Final = frozenset({"samples", "description", "flight"})
+_READ_OF_RANKS: Final = frozenset({"samples", "description", "flight", "values"})
 _KEPT: Final = 4096
 
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import numpy as np
 
+from whystall._version import __version__
 from whystall.analysis.run_results import RunSummary
 from whystall.analysis.run_summary import run_summary
 from whystall.capture.config import CaptureConfig, Schedule
 from whystall.capture.launch import watched_environment
 from whystall.diagnosis.causes import Statistic
 from whystall.errors import InputError, UsageError
-from whystall.run_folder.description import read_document, table
-from whystall.run_folder.layout import rank_files
+from whystall.run_folder.contents import read_run_folder
+from whystall.run_folder.description import RunDescription, encode, read_document, table
+from whystall.run_folder.layout import RUN_JSON, rank_files
 from whystall.trace.samples import read_samples
 
 _FEWEST_STEPS: Final = 5
@@ -31,10 +37,11 @@ _LONGEST_OUTPUT: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A command with its own environment variables."""
+    """A command with its own environment variables, and the folder it runs in (``None``: where whystall runs)."""
 
     command: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
+    folder: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +76,52 @@ def run_block(variant: Variant, loss: re.Pattern[str] | None, *, timeout_s: floa
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def run_recorded(variant: Variant, folder: Path, timeout_s: float | None) -> tuple[int, str]:
+    """Runs a command to its end with a recording; ``folder`` is then a run folder, as that of ``whystall run``.
+
+    Returns its exit code and the end of its output.
+    """
+    schedule, began = Schedule(), time.time_ns()
+    code, output = run_command(variant, CaptureConfig(folder=str(folder), schedule=schedule), timeout_s)
+    found = read_run_folder(folder)
+    described = RunDescription(
+        whystall=__version__,
+        kind="command",
+        command=Path(variant.command[0]).name,
+        exit_code=code,
+        began_unix_ns=began,
+        ended_unix_ns=time.time_ns(),
+        schedule=schedule,
+        ranks=found.ranks,
+        traces=[path.name for path in found.traces],
+        samples=[path.name for path in found.samples],
+    )
+    (folder / RUN_JSON).write_bytes(encode(described))
+    return code, output
+
+
 def run_command(variant: Variant, config: CaptureConfig, timeout_s: float | None) -> tuple[int, str]:
     """Runs a command to its end: its exit code, and the end of its output."""
     environment = watched_environment(config, {**os.environ, **dict(variant.environment)})
     with tempfile.TemporaryFile() as stream:
         try:
-            done = subprocess.run(  # noqa: S603 - it is what the user asked to run
-                variant.command,
-                env=environment,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                timeout=timeout_s,
-                check=False,
-            )
-            code = done.returncode
+            with (
+                ended_by_signals(),
+                subprocess.Popen(  # noqa: S603 - it is what the user asked to run
+                    variant.command,
+                    env=environment,
+                    cwd=variant.folder,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                ) as running,
+            ):
+                try:
+                    code = running.wait(timeout_s)
+                except BaseException:  # too late, or a signal, which the session does not get
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(running.pid, signal.SIGKILL)
+                    raise
         except FileNotFoundError:
             raise UsageError(f"{variant.command[0]}: no such command") from None
         except PermissionError:
@@ -92,6 +131,24 @@ def run_command(variant: Variant, config: CaptureConfig, timeout_s: float | None
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(size - _LONGEST_OUTPUT, 0))
         return code, stream.read().decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise `SystemExit` here, so that the command, in a session of its own, is ended too."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def steady_steps(folder: Path) -> RunSummary | None:

@@ -14,11 +14,10 @@ from typing import Final, Literal
 import msgspec
 
 from whystall.analysis.paired import Paired, paired
-from whystall.capture.config import CaptureConfig, Schedule
 from whystall.diagnosis.causes import Statistic
 from whystall.diagnosis.finding import Finding
 from whystall.errors import InputError, UsageError, WhystallError
-from whystall.verify.measure import Block, Variant, call_block, interleaved, run_block, run_command
+from whystall.verify.measure import Block, Variant, call_block, interleaved, run_block, run_recorded
 
 DEFAULT_PAIRS: Final = 8
 DEFAULT_TOLERANCE: Final = 0.01
@@ -200,7 +199,7 @@ def _recorded(variant: Variant, timeout_s: float | None, diagnose: Diagnose) -> 
     """The content of a recorded run of a variant; ``None`` without a report."""
     folder = Path(tempfile.mkdtemp(prefix="whystall-verify-"))
     try:
-        run_command(variant, CaptureConfig(folder=str(folder), schedule=Schedule()), timeout_s)
+        run_recorded(variant, folder, timeout_s)
         return diagnose(folder)
     except InputError:
         return None

@@ -15,8 +15,8 @@ from whystall.diagnosis.finding import Finding
 def found_in(step: Callable[[], object], folder: Path, steps: int = 5) -> dict[str, Finding]:
     """What is found in some recorded steps of a function, by cause."""
     step()
-    _record(step, 1)  # starting to record is long once in a process: that recording is of no use
-    _record(step, steps).export_chrome_trace(str(folder / "trace.json"))
+    recorded(step, 1)  # starting to record is long once in a process: that recording is of no use
+    recorded(step, steps).export_chrome_trace(str(folder / "trace.json"))
     return {one.id: one for one in whystall.analyze(folder / "trace.json", cache=False).findings}
 
 
@@ -35,11 +35,12 @@ def told_in(
     pytest.fail(f"nothing that is worth {worth} is told of it in four recordings")
 
 
-def _record(step: Callable[[], object], count: int) -> Any:
+def recorded(step: Callable[[], object], count: int) -> Any:
+    """torch's profiler after some recorded steps of a function."""
     import torch
 
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as recorded:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
         for number in range(count):
             with torch.profiler.record_function(f"ProfilerStep#{number}"):
                 step()
-    return recorded
+    return profiler

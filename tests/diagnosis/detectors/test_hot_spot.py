@@ -7,6 +7,7 @@ from tests.diagnosis.cases import case_of
 from tests.diagnosis.jobs import A100, Job, shaped
 
 from whystall.diagnosis.detectors.hot_spot import HotSpot, biggest_gap, hot_spots, short_name
+from whystall.testing import trace
 
 SIZE = [4096, 4096]
 BYTES = 3 * 4096 * 4096 * 4
@@ -34,9 +35,23 @@ def test_an_operator_is_held_against_the_bandwidth_that_it_needs(times: float) -
     spot = first(adding(times))
     assert spot.what == "aten::add"
     assert spot.share == pytest.approx(10 / 11, rel=0.02)
-    assert spot.times == pytest.approx(times * 0.85, rel=0.02)  # copies reach 85 % of the data sheet's bandwidth
+    assert spot.times == pytest.approx(times, rel=0.02)  # as the roofline says
     assert "the memory's bandwidth" in spot.limit
     assert "called at" not in spot.place
+
+
+@pytest.mark.parametrize("times", [1.25, 4.0, 20.0])
+def test_the_speed_up_at_the_limit_is_replayed(times: float) -> None:
+    """Eleven parts a step, ten of them the addition's; the waits of some microseconds are the rest."""
+    job, spot = adding(times), first(adding(times))
+    lasts = times * BYTES / BANDWIDTH * 1e9
+    expected = job.step_ns / (job.step_ns - lasts * (1 - 1 / times))
+    assert spot.worth == pytest.approx(expected, rel=0.03)
+    assert f"at that limit the step would be {spot.worth:.2f} times as fast" in str(spot)
+
+
+def test_an_operator_at_its_limit_is_worth_nothing() -> None:
+    assert "at that limit" not in str(first(adding(1.0)))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +67,24 @@ def test_where_the_limit_is_not_known_the_reason_is_said(job: Job, why: str) -> 
     spot = first(job)
     assert spot.times is None
     assert why in str(spot)
+
+
+def test_a_collective_has_no_limit_of_its_own() -> None:
+    job = Job(A100)
+    for _ in job.steps(6):
+        job.operator("c10d::allreduce_", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 900_000)
+        job.operator("aten::mm", "sm80_gemm_f32", 100_000)
+        job.wait()
+    spot = first(job)
+    assert spot.times is None
+    assert "whose time depends on the other ranks" in str(spot)
+
+
+def test_a_recording_of_another_profiler_is_not_asked_for_an_option_of_torchs() -> None:
+    built = trace(deviceProperties=[A100])
+    for number in range(6):
+        built.kernel("some_kernel", at=number * 1_000_000, lasts=900_000)
+    assert str(hot_spots(case_of(built))[0]).endswith("its distance from the limit is unknown without shapes.")
 
 
 def test_a_job_on_a_cpu_names_its_operator() -> None:

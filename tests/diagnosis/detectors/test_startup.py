@@ -65,3 +65,16 @@ def test_a_wait_for_the_device_is_no_start() -> None:
     built = start(first_ns=6_000)
     built.runtime("cudaDeviceSynchronize", at=5_000_000, lasts=FIRST_NS)
     assert not case_of(built).ranks[0].startup.any()
+
+
+@pytest.mark.parametrize(("queued", "counts"), [(400, 0), (20, 1)])
+def test_a_launch_that_waits_for_room_in_the_queue_is_no_start(queued: int, counts: int) -> None:
+    """The first of its kernel is long either way: behind a long queue it waits, behind a short one it loads."""
+    built = trace()
+    for place in range(queued):
+        built.launch("gemm", at=10_000 * place, runs_at=100_000_000 * (place + 1), lasts=90_000_000)
+    at = 10_000 * queued
+    built.launch("softmax", at=at, call_lasts=FIRST_NS, runs_at=100_000_000 * (queued + 1), lasts=1_000)
+    built.step(0, at=0, lasts=at + FIRST_NS + 1_000)
+    built.step(1, at=at + FIRST_NS + 2_000, lasts=1_000)
+    assert case_of(built).ranks[0].startup.sum() == counts

@@ -1,4 +1,4 @@
-"""One process that simulates, for all tests of a module."""
+"""One process that simulates, for all tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whystall.model.prediction.simulator import Simulator
 MODELS = Path(__file__).with_name("models.py")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def simulator() -> Iterator[Simulator]:
     pytest.importorskip("torch", reason="steps are simulated with torch")
     with Simulator() as running:

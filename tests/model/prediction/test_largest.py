@@ -93,7 +93,7 @@ def test_a_limit_above_what_the_device_has_changes_nothing(simulator: Simulator,
     options = {"device": A100, "simulator": simulator}
     plain = predict(f"{models}:deep", **options)  # type: ignore[arg-type]
     high = predict(f"{models}:deep", limit_bytes=1 << 50, **options)  # type: ignore[arg-type]
-    low = predict(f"{models}:deep", limit_bytes=plain.peak_bytes - 1, **options)  # type: ignore[arg-type]
+    low = predict(f"{models}:deep", limit_bytes=plain.peak_bytes - 1, remedies=False, **options)  # type: ignore[arg-type]
     assert high.fit == plain.fit
     assert low.fit is not None
     assert (low.fit.spare_bytes, low.fit.limited, low.fit.fits) == (-1, True, False)
@@ -102,7 +102,7 @@ def test_a_limit_above_what_the_device_has_changes_nothing(simulator: Simulator,
 def test_an_effective_batch_is_made_of_whole_batches_whose_gradients_wait(simulator: Simulator, models: str) -> None:
     """The gradients that are kept count: 4 B a parameter in the forward pass, which has none else."""
     limit = 24 << 20
-    options = {"limit_bytes": limit, "simulator": simulator}
+    options = {"limit_bytes": limit, "simulator": simulator, "remedies": False}
     found = predict(f"{models}:deep", batch="max", effective_batch=60, **options)  # type: ignore[arg-type]
     batch = found.request.batch
     assert batch is not None

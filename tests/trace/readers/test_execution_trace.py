@@ -121,3 +121,23 @@ def test_what_is_read_is_bounded(tmp_path: Path) -> None:
     nested.write_text('{"nodes": [' + "[" * 100_000)
     with pytest.raises(InputError):
         read_execution_trace(nested)
+
+
+def test_a_call_is_not_inside_one_that_had_ended_before(tmp_path: Path) -> None:
+    """As torch writes it where a collective began on one thread and ended on another: a call is written as it ends."""
+
+    def node(number: int, name: str, parent: int) -> dict[str, Any]:
+        nothing: dict[str, Any] = {"values": [], "shapes": [], "types": [], "strides": []}
+        return {"id": number, "name": name, "ctrl_deps": parent, "inputs": nothing, "outputs": nothing, "attrs": []}
+
+    written = [node(1, "[pytorch|profiler|execution_trace|process]", 1)]
+    written += [node(2, "[pytorch|profiler|execution_trace|thread]", 1), node(5, "aten::copy_", 4)]
+    written += [node(4, "backward", 3), node(6, "aten::add_", 4), node(7, "aten::mul", 4)]
+    written += [*(node(number, "aten::neg", 3) for number in range(9, 13)), node(3, "step", 2), node(8, "aten::exp", 4)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": written}))
+    parents = {one.number: one.parent for one in read_execution_trace(path).nodes}
+    assert parents == {1: 1, 2: 1, 3: 2, 4: 3, 5: 4, 6: 3, 7: 3, 8: 2} | dict.fromkeys(range(9, 13), 3)
+
+    path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": sorted(written, key=lambda one: one["id"])}))
+    assert {one.number: one.parent for one in read_execution_trace(path).nodes}[6] == 4  # not in torch's order

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -33,15 +34,15 @@ def as_recorded(execution: ExecutionTrace, row_of: Mapping[int, int] | None = No
             out. Without it a node's row is its place in the trace.
     """
     state = _Graph()
-    backward = _within(execution.nodes, lambda node: node.backward or node.name.startswith("autograd::engine"))
-    counting = _within(execution.nodes, _counts)
+    backward = within(execution.nodes, lambda node: node.backward or node.name.startswith("autograd::engine"))
+    counting = within(execution.nodes, counts)
     parents = {node.parent for node in execution.nodes}
     for place, node in enumerate(execution.nodes):
-        if counting[place] == _INSIDE or not (counting[place] == _ITSELF or _is_leaf(node, parents)):
+        if counting[place] == INSIDE or not (counting[place] == ITSELF or _is_leaf(node, parents)):
             continue
         row = place if row_of is None else row_of.get(node.rf_id, -1)
         if row >= 0:
-            state.add(node, row, backward=backward[place] != _OUTSIDE)
+            state.add(node, row, backward=backward[place] != OUTSIDE)
     return state.built()
 
 
@@ -53,22 +54,22 @@ def rows_by_rf_id(trace: Trace) -> dict[int, int]:
     return {number: row for row, number in enumerate(numbers) if number > 0}
 
 
-_OUTSIDE, _ITSELF, _INSIDE = range(3)
+OUTSIDE, ITSELF, INSIDE = range(3)
 
 
-def _within(nodes: list[Node], test: Callable[[Node], bool]) -> list[int]:
+def within(nodes: list[Node], test: Callable[[Node], bool]) -> list[int]:
     """Per node whether it passes a test, an ancestor passes it, or neither: parents come first."""
     found: dict[int, int] = {}
     out = []
     for node in nodes:
-        around = found.get(node.parent, _OUTSIDE)
-        state = _INSIDE if around != _OUTSIDE else _ITSELF if test(node) else _OUTSIDE
+        around = found.get(node.parent, OUTSIDE)
+        state = INSIDE if around != OUTSIDE else ITSELF if test(node) else OUTSIDE
         found[node.number] = state
         out.append(state)
     return out
 
 
-def _counts(node: Node) -> bool:
+def counts(node: Node) -> bool:
     """Whether a call is an operator with a cost, or a view."""
     return bool(node.schema) and (is_view(node.name) or kind_of(node.name) not in _TAKEN_APART)
 
@@ -102,24 +103,24 @@ class _Graph:
         self.rows.append(row)
         self.backward.append(backward)
         arguments = tuple(_argument(one) for one in node.given)
-        returned = tuple(_spec(one) for one in _tensors(node.returned))
+        returned = tuple(_spec(one) for one in tensors_in(node.returned))
         key = (node.name, repr(arguments), returned)
         if key not in self.places:
             self.places[key] = len(self.places)
             self.calls[key] = Call(node.name, arguments, cost_of(node.name, arguments, outputs=returned), returned)
         self.call_of.append(self.places[key])
-        given = list(_tensors(node.given))
+        given = list(tensors_in(node.given))
         for one in given:
             self.read_by.append(number)
             self.read.append(self._value(one))
-        written = {one.storage for one in _written(node)}
+        written = {one.storage for one in written_by(node)}
         for storage in written:
             self._renew(storage, number)
         shown = {one.storage for one in given}
-        results = list(_tensors(node.returned))
+        results = list(tensors_in(node.returned))
         for storage in {one.storage for one in results} - shown:
             self._renew(storage, number)
-        for one in [*results, *(one for one in _written(node) if one not in results)]:
+        for one in [*results, *(one for one in written_by(node) if one not in results)]:
             self._value(one, number)
 
     def _renew(self, storage: int, number: int) -> None:
@@ -157,20 +158,29 @@ def _numbers(values: list[int]) -> Numbers:
     return np.array(values, np.int64)
 
 
-def _tensors(values: Value | tuple[Value, ...]) -> Iterator[Tensor]:
+def tensors_in(values: Value | tuple[Value, ...]) -> Iterator[Tensor]:
+    """The tensors among a call's arguments or results, those of lists in their order."""
     if isinstance(values, Tensor):
         yield values
     elif isinstance(values, (list, tuple)):
         for one in values:
-            yield from _tensors(one)
+            yield from tensors_in(one)
 
 
-def _written(node: Node) -> list[Tensor]:
+def written_by(node: Node) -> list[Tensor]:
     """The tensors among a call's arguments that it writes, by its schema."""
-    signature = node.schema.partition("(")[2].rpartition(" -> ")[0].removesuffix(")")
-    parts = [one for one in _split(signature) if one.strip() != "*"]
-    pairs = zip(parts, node.given, strict=False)
-    return [one for part, value in pairs if "!" in part for one in _tensors(value)]
+    return [one for part, value in declared(node) if "!" in part for one in tensors_in(value)]
+
+
+def declared(node: Node) -> list[tuple[str, Value]]:
+    """The arguments of a call as its schema declares them (``Tensor(a!) self``), with their values."""
+    return list(zip(_declarations(node.schema), node.given, strict=False))
+
+
+@lru_cache(4096)
+def _declarations(schema: str) -> tuple[str, ...]:
+    signature = schema.partition("(")[2].rpartition(" -> ")[0].removesuffix(")")
+    return tuple(one for one in _split(signature) if one.strip() != "*")
 
 
 def _split(signature: str) -> Iterator[str]:

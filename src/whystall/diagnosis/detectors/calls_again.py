@@ -12,7 +12,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.where import Place, heaviest
-from whystall.run_folder.description import RepeatedWork
+from whystall.run_folder.observations import RepeatedWork
 
 # Below this share of the forward pass, its ratio to the backward pass is chance.
 _LEAST_FORWARD: Final = 0.02

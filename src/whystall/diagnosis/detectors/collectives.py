@@ -36,7 +36,7 @@ class Collectives:
     """A rank's collectives, on a device or on the host.
 
     Their nodes in the graph (-1: not drawn), the kind of each, its bytes (-1: not known), its number of ranks, its
-    begin, its group, and (on a device) its row.
+    begin, its group, its data type ("" where it is not known), and (on a device) its row.
     """
 
     node: NDArray[np.int64]
@@ -45,6 +45,7 @@ class Collectives:
     ranks: NDArray[np.int64]
     start: NDArray[np.int64]
     group: list[str]
+    dtype: list[str]
     row: NDArray[np.intp] | None
 
     def nodes(self, case: Case, chosen: NDArray[np.bool_]) -> Mask:
@@ -82,6 +83,7 @@ def _collectives(case: Case, rank: RankCase) -> Collectives:
         records["group_size"].fill_null(0).to_numpy().astype(np.int64),
         start,
         records["group"].fill_null("").to_list(),
+        records["dtype"].fill_null("").to_list(),
         row,
     )
 

@@ -54,6 +54,26 @@ def repeated_operators(rank: RankCase) -> tuple[Mask, Mask]:
     return again, unused if _repeats_products(table, unused, forward & ~unused & ~inside) else nothing
 
 
+def times_again(rank: RankCase) -> float:
+    """How often the backward pass computes an operator of the forward pass again: the median over kinds of operators.
+
+    Operators that derivatives consist of are left out, and those that run in one of the passes alone.
+    """
+    table, tree = rank.trace.operators, rank.workings.tree
+    engine = matching(table["name"], lambda name: name.startswith("autograd::engine"))
+    nodes = rank.backward | engine
+    inside = tree.below(nodes) & ~nodes
+    forward = matching(table["name"], lambda name: name.startswith("aten::") and not _OF_DERIVATIVES.match(name))
+    counts = (
+        table.select(pl.col("name").cast(pl.String), inside=pl.Series(inside), chosen=pl.Series(forward & ~nodes))
+        .filter("chosen")
+        .group_by("name")
+        .agg(again=pl.col("inside").sum(), first=(~pl.col("inside")).sum())
+        .filter((pl.col("again") > 0) & (pl.col("first") > 0))
+    )
+    return float(np.median((counts["again"] / counts["first"]).to_numpy())) if len(counts) else 0.0
+
+
 def _computed_again(rank: RankCase, numbered: Mask, *, outside: Mask, nodes: Mask) -> Mask:
     """Which numbered operators within backward nodes are a forward pass's, and no derivatives of a higher order.
 

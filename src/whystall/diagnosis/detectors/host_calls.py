@@ -30,9 +30,9 @@ def hidden(rank: RankCase, what: str) -> str:
 
 
 def _busy(device: Device) -> float:
-    """The busy share of a device in its steps, or in the whole recording without any."""
+    """The busy share of a device in its usual step (one may have compiled), or in the whole recording without any."""
     parts = device.steps or (device,)
-    return sum(part.busy_ns for part in parts) / max(sum(part.window_ns for part in parts), 1)
+    return float(np.median([part.busy_ns / max(part.window_ns, 1) for part in parts]))
 
 
 def count_per_step(case: Case, nodes: Mask) -> float:
@@ -47,6 +47,19 @@ def first_nodes(case: Case, rank: RankCase, calls: Mask) -> Mask:
     _, index = np.unique(case.replayed.event[nodes], return_index=True)
     first[np.flatnonzero(nodes)[index]] = True
     return first
+
+
+def once_per_operator(rank: RankCase, calls: Mask) -> Mask:
+    """The last of some calls in each operator (torch copies a value and waits for the copy), and those in none."""
+    first, last = rank.offsets["runtime_calls"]
+    operator = rows_of(rank.trace.runtime_calls["operator"])
+    rows = np.flatnonzero(calls[first:last])
+    own = operator[rows]
+    _, index = np.unique(own[::-1], return_index=True)
+    kept = np.isin(np.arange(len(rows)), len(rows) - 1 - index) | (own < 0)
+    out = np.zeros(len(calls), np.bool_)
+    out[first + rows[kept]] = True
+    return out
 
 
 def operators_with(rank: RankCase, calls: Mask) -> NDArray[np.intp]:
@@ -106,14 +119,15 @@ def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
 
 
 def waited_ns(case: Case, rank: RankCase, calls: Mask, after: Nodes) -> int:
-    """The host's waiting time in calls, per step: from the end of its last work to its next work."""
+    """The host's waiting time in calls, per step: from the end of its last work to its next, within the window."""
     graph = case.replayed
     begin, end, _ = rank.intervals(calls)
     instants = graph.own_times(rank.rank, graph.start[after])
     goes_on = np.zeros(len(graph.start), np.bool_)
     goes_on[after[within(instants - 1, begin, end)]] = True
-    goes_on = case.in_window(goes_on)
-    edges = (graph.edge_kind == EdgeKind.PROGRAM) & goes_on[graph.target]
+    edges = (graph.edge_kind == EdgeKind.PROGRAM) & (goes_on & ~case.startup)[graph.target]
     source = graph.source[edges].astype(np.int64)
-    waited = graph.start[graph.target[edges]] - (graph.start[source] + graph.duration[source])
-    return int(waited.sum()) // max(case.steps, 1)
+    first, last = case.replayed_window
+    until = np.minimum(graph.start[graph.target[edges]], last)
+    waited = until - np.maximum(graph.start[source] + graph.duration[source], first)
+    return int(np.maximum(waited, 0).sum()) // max(case.steps, 1)

@@ -7,18 +7,20 @@ known to be near a limit of the device.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.kernel_classes import readable
+from whystall.analysis.kernel_classes import COMMUNICATION, readable
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.limits import least_of_events
+from whystall.diagnosis.gains import speedup
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.units import duration
+from whystall.diagnosis.weighing import LEAST_SHARE
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.trace.columns import codes, distinct
@@ -49,10 +51,15 @@ class HotSpot:
     """The limit, or the reason why it is unknown."""
     place: str
     """Where it is called from, or an empty text."""
+    worth: float = 1.0
+    """The speed-up, by replay, of a step or of the recording if it took its least time."""
+    of: Literal["step", "recording"] = "step"
 
     def __str__(self) -> str:
         busy = "the device's busy time" if self.on_device else "the time in operators"
         far = self.limit if self.times is None else f"it takes {self.times:.1f} times as long as {self.limit} allows"
+        if self.worth >= speedup(LEAST_SHARE):
+            far += f", and at that limit the {self.of} would be {self.worth:.2f} times as fast"
         return f"{self.what}{self.place} takes the largest part of {busy} ({self.share:.0%}); {far}."
 
 
@@ -72,7 +79,12 @@ def hot_spots(case: Case) -> list[HotSpot]:
     spent = np.bincount(name_of, weights=time, minlength=len(names))
     order = np.argsort(-spent, kind="stable")
     chosen = [one for place, one in enumerate(order.tolist()) if spent[one] >= _EXPENSIVE * total or place == 0]
-    return [_spot(case, busiest, names[one], name_of == one, spent[one] / total) for one in chosen if spent[one] > 0]
+    spots = [_spot(case, busiest, names[one], name_of == one, spent[one] / total) for one in chosen if spent[one] > 0]
+    first = next(iter(spots), None)
+    if first is not None and first.times is not None:
+        shorter = case.without(case.nodes(busiest, device=name_of == chosen[0]), 1 / first.times)
+        spots[0] = replace(first, worth=case.length_ns() / max(case.length_ns(shorter), 1), of=case.per)
+    return spots
 
 
 def _times(case: Case, rank: RankCase) -> NDArray[np.float64]:
@@ -129,12 +141,15 @@ def _spot(case: Case, rank: RankCase, name: str, chosen: Mask, share: float) -> 
 def _limit(rank: RankCase, chosen: Mask) -> tuple[float | None, str]:
     """How many times its least an operator takes, and which limit that is; else ``None`` and why it is not known."""
     work = rank.workings
+    if (work.classified.class_of[chosen] == COMMUNICATION).all():
+        return None, "it is communication, whose time depends on the other ranks and the links between them"
     if work.peak is None:
         return None, "its distance from the limit is unknown, since the device's peaks are unknown"
     if not rank.analysis.signals.get("shapes"):
-        how = " (record_shapes=True)" if rank.trace.metadata.may_be_pytorch else ""
+        # Only a recording of torch's own profiler has operators, and that option.
+        how = " (record_shapes=True)" if rank.trace.metadata.may_be_pytorch and len(rank.trace.operators) else ""
         return None, f"its distance from the limit is unknown without shapes{how}"
-    products, moves = least_of_events(work, work.peak)
+    products, moves = least_of_events(work, work.peak, on_paper=True)
     least = np.maximum(products, moves)
     owner = np.maximum(work.events.owner, 0)
     owned = work.events.owner >= 0

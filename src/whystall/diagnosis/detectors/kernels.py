@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.intervals import ANY, class_timeline
@@ -14,6 +15,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.where import code_of
+from whystall.json_text import parse_json
 from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.trace.link import rows_of
 from whystall.vocabulary.signals import SIGNALS
@@ -50,6 +52,22 @@ def operators_of(rank: RankCase, events: Mask) -> NDArray[np.intp]:
     return np.unique(operator[operator >= 0]).astype(np.intp)
 
 
+def costliest_call(rank: RankCase, events: Mask) -> str:
+    """The operator that launched most of the time of some device events, with the sizes of its first two tensors."""
+    operator = rows_of(rank.trace.device_events["operator"])
+    known = events & (operator >= 0)
+    if not known.any():
+        return ""
+    calls = rank.trace.operators[operator[known].astype(np.int64)].with_columns(took=durations(rank)[known])
+    keys = [name for name in ("name", "input_dims") if name in calls.columns]
+    most = calls.group_by(keys).agg(pl.col("took").sum()).sort("took", "name", descending=True).row(0, named=True)
+    try:
+        sizes = [one for one in parse_json(str(most.get("input_dims") or "[]"))[:2] if one]
+    except (ValueError, TypeError):
+        sizes = []
+    return f"{most['name']} of {' by '.join(map(str, sizes))}" if sizes else str(most["name"])
+
+
 def prompt(case: Case, nodes: Mask) -> NDArray[np.int64]:
     """The delays of nodes, some of which follow at once."""
     delay = case.replayed.delay
@@ -66,11 +84,20 @@ def close_up(case: Case, nodes: Mask, gap_ns: int) -> NDArray[np.int64]:
 
 
 def faster_matrices(
-    case: Case, rank: RankCase, chosen: Mask, cause: str, *, ratio: float, peak: str, peak_flops_per_s: float
+    case: Case,
+    rank: RankCase,
+    chosen: Mask,
+    cause: str,
+    *,
+    ratio: float,
+    peak: str,
+    peak_flops_per_s: float,
+    best_flops_per_s: float = 0.0,
 ) -> Replayed:
     """Matrix kernels at another peak: the time of their FLOPs at the share of it that good kernels reach.
 
-    ``ratio`` is the ratio of their peak to that one, for kernels with unknown FLOPs.
+    ``ratio`` is the ratio of their peak to that one, for kernels with unknown FLOPs; ``best_flops_per_s`` a higher peak
+    that they may reach at most.
     """
     work = rank.workings
     duration = durations(rank)
@@ -78,7 +105,9 @@ def faster_matrices(
     flops = work.flops()
     ideal = flops / peak_flops_per_s * 1e9
     known = flops > 0
-    ceiling = np.where(known, np.maximum(ideal, work.transfer_ns()), duration * ratio)
+    best = flops / max(peak_flops_per_s, best_flops_per_s) * 1e9
+    ceiling = np.where(known, np.maximum(best, work.transfer_ns()), duration * ratio)
+    costliest = costliest_call(rank, chosen)
 
     def at(share: float) -> NDArray[np.float64]:
         return np.maximum(np.where(known, ideal, duration * ratio) / share, moved)
@@ -92,6 +121,7 @@ def faster_matrices(
         evidence=(
             evidence.time("matrix kernels without tensor cores", per_step, case.events_of(nodes), per=case.per),
             evidence.share("of the time of kernels that could use them", float(duration[chosen].sum() / eligible)),
+            *((evidence.text("the costliest call", costliest),) if costliest else ()),
         ),
         removal=shortened(case, rank, chosen, at(REACHED)),
         floor=shortened(case, rank, chosen, at(LEAST_REACHED)),
@@ -105,8 +135,12 @@ def faster_matrices(
 
 
 def scalar_kernels(work: Workings, dtype: str) -> Mask:
-    """Kernels of ``dtype`` that could use tensor cores and, by their names, do not."""
-    told = work.classified.has("cuda-cores") & work.classified.is_told_to_be(dtype)
+    """Kernels of ``dtype`` that could use tensor cores and, by their names, do not.
+
+    Products with a vector are left out: they read each number once, and gain nothing by tensor cores.
+    """
+    told = work.classified.has("cuda-cores") & ~work.classified.has("vector-product")
+    told &= work.classified.is_told_to_be(dtype)
     return work.could_use_tensor_cores & ~work.uses_tensor_cores & told
 
 

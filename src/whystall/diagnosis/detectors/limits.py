@@ -69,18 +69,23 @@ def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
     return reached, float(least[moves > products].sum()) > float(least.sum()) / 2
 
 
-def least_of_events(work: Workings, peak: Accelerator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Per event the time of its arithmetic at the best measured rate, and of its bytes at the bandwidth of copies."""
+def least_of_events(
+    work: Workings, peak: Accelerator, *, on_paper: bool = False
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Per event the time of its arithmetic at the best measured rate, and of its bytes at the bandwidth of copies.
+
+    ``on_paper``: at the data sheet's peaks, as in a roofline.
+    """
     flops = work.flops()
     rate = np.full(len(flops), np.inf)
-    for dtype, flops_per_s in _rates(peak).items():
+    for dtype, flops_per_s in _rates(peak, on_paper=on_paper).items():
         rate[work.dtype_of(dtype)] = flops_per_s
-    return flops / rate * 1e9, work.transfer_ns() / BANDWIDTH_REACHED
+    return flops / rate * 1e9, work.transfer_ns() / (1.0 if on_paper else BANDWIDTH_REACHED)
 
 
-def _rates(peak: Accelerator) -> dict[str, float]:
-    """Matrix FLOP/s by dtype: the best measured rate, else the peak."""
-    half = peak.bf16_achievable_tflops or peak.bf16_tflops
+def _rates(peak: Accelerator, *, on_paper: bool = False) -> dict[str, float]:
+    """Matrix FLOP/s by dtype: the best measured rate, else (or ``on_paper``) the peak."""
+    half = peak.bf16_tflops if on_paper else peak.bf16_achievable_tflops or peak.bf16_tflops
     share = half / peak.bf16_tflops if half and peak.bf16_tflops else 1.0
     known = {
         "bfloat16": half,

@@ -23,7 +23,7 @@ from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_size
 from whystall.diagnosis.rank_case import RankCase
 from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
-from whystall.run_folder.description import CountedLabels
+from whystall.run_folder.observations import CountedLabels
 from whystall.trace.columns import distinct, judged, matching
 
 # Where the first matrix stands among the arguments.

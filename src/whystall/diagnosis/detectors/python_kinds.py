@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from whystall.analysis.run_results import SampledLine
-from whystall.diagnosis.detectors.samples import AWAITS, share_of
-from whystall.run_folder.samples import CALLED
+from whystall.diagnosis.detectors.samples import AWAITS, is_torchs, share_of
+from whystall.run_folder.samples import BEFORE, CALLED
 
 _KINDS: Final = {
     "locked": re.compile(r"^(filelock|fasteners|portalocker)[.:]|\b(flock|lockf)\(|\b\w*FileLock\("),
@@ -36,7 +36,20 @@ def kind_of_python(lines: Iterable[SampledLine]) -> str | None:
     found = list(lines)
     whole = share_of(found)
     for name, pattern in _KINDS.items():
+        shown = found if name != "converted" else [line for line in found if runs_at_home(line)]
         least = _LEAST.get(name, 0.5)
-        if share_of([line for line in found if pattern.search(f"{line.leaf}\n{line.text}")]) > least * whole:
+        if share_of([line for line in shown if pattern.search(f"{line.leaf}\n{line.text}")]) > least * whole:
             return name
     return "called" if share_of([line for line in found if line.leaf == CALLED]) > whole / 2 else None
+
+
+def runs_at_home(line: SampledLine) -> bool:
+    """Whether no function of another file was found below the line, except torch's: the line itself runs."""
+    return line.leaf in {CALLED, BEFORE} or is_torchs(line.leaf) or is_of_its_file(line)
+
+
+def is_of_its_file(line: SampledLine) -> bool:
+    """Whether the innermost function is of the line's own file, by the name of its module."""
+    module = line.leaf.rpartition(":")[0]
+    folder, _, file = line.file.rpartition("/")
+    return module == "__main__" or module.rpartition(".")[2] in {file.partition(".")[0], folder.rpartition("/")[2]}

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.replay.graph import Mask, Times
+from whystall.replay.waits import LEAST_QUEUE
 from whystall.trace.columns import codes, matching
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
@@ -39,8 +40,8 @@ def startup_calls(trace: Trace, offsets: Mapping[str, tuple[int, int]]) -> Mask:
     long_names = np.unique(name[(duration >= _LEAST_NS) & (calls["ts_ns"].to_numpy() < _steady_from(trace))])
     if not len(long_names):
         return out
-    # A call that waits for the device takes as long as the device does.
-    waits = matching(calls["name"], lambda name: is_call(name, "sync", "copy"))
+    # A call that waits for the device, or for room in its queue, takes as long as the device does.
+    waits = matching(calls["name"], lambda name: is_call(name, "sync", "copy")) | _behind_a_queue(trace)
     table = pl.DataFrame(
         {
             "row": np.arange(len(calls)),
@@ -107,6 +108,18 @@ def _captures(trace: Trace) -> list[tuple[Times, Times]]:
         closed = index < len(ends)
         out.append((begins[closed], ends[index[closed]]))
     return out
+
+
+def _behind_a_queue(trace: Trace) -> Mask:
+    """The runtime calls that begin while many launched events have not ended."""
+    at = trace.runtime_calls["ts_ns"].to_numpy()
+    events = trace.device_events
+    launch = rows_of(events["launch"])
+    known = launch >= 0
+    launched = np.sort(at[launch[known]])
+    ended = np.sort((events["ts_ns"] + events["duration_ns"]).to_numpy()[known])
+    queued: Mask = np.searchsorted(launched, at) - np.searchsorted(ended, at, side="right") >= LEAST_QUEUE
+    return queued
 
 
 def _launched(trace: Trace) -> NDArray[np.int64]:

@@ -28,6 +28,21 @@ def calls_of_kind(rank: RankCase, calls: Mask, kind: str) -> Mask:
     return out
 
 
+def operators_around(rank: RankCase, calls: Mask, kind: str) -> str:
+    """The operators by which some calls (host events of a rank) are of a kind, the most frequent one's name."""
+    first, last = rank.offsets["runtime_calls"]
+    row = next(one for one in wait_rows() if one.kind == kind)
+    table = rank.trace.operators
+    named = matching(table["name"], row.operator.search) if row.operator is not None else np.zeros(len(table), np.bool_)
+    parent = rows_of(table["parent"])
+    at = rows_of(rank.trace.runtime_calls["operator"])[np.flatnonzero(calls[first:last])]
+    found: Counter[str] = Counter()
+    while len(at := at[at >= 0]):
+        found.update(table["name"].cast(str).gather(at[named[at]]).to_list())
+        at = parent[at[~named[at]]]
+    return max(found, key=lambda name: (found[name], name), default="")
+
+
 def kind_of_waits(case: Case, rank: RankCase, calls: Mask, *, least: float) -> str | None:
     """The kind of the waits (host events of a rank) that leave the device idle longest in the window.
 
@@ -40,13 +55,25 @@ def kind_of_waits(case: Case, rank: RankCase, calls: Mask, *, least: float) -> s
     rows = np.flatnonzero(calls[first:last] & (start >= begin) & (start < end))
     if not len(rows):
         return None
-    idle = _idle_around_ns(rank, (start + table["duration_ns"].to_numpy())[rows])
+    idle = idle_around_ns(rank, (start + table["duration_ns"].to_numpy())[rows])
     weight = idle if idle.any() else np.ones(len(rows), np.int64)
     sums: Counter[str] = Counter()
     for kind, own in zip(_kinds(rank, rows), weight.tolist(), strict=True):
         sums[kind] += own
     kind, most = max(sums.items(), key=lambda item: (item[1], item[0]))
     return kind if kind != _UNKNOWN and most >= least * sum(sums.values()) else None
+
+
+def idle_of_calls(rank: RankCase, calls: Mask) -> NDArray[np.int64]:
+    """Per host event of a rank how long its devices idle around the end of the call, for some runtime calls; else 0."""
+    first, last = rank.offsets["runtime_calls"]
+    table = rank.trace.runtime_calls
+    rows = np.flatnonzero(calls[first:last])
+    out = np.zeros(len(calls), np.int64)
+    if rank.trace.device_events.is_empty():
+        return out
+    out[first + rows] = idle_around_ns(rank, (table["ts_ns"].to_numpy() + table["duration_ns"].to_numpy())[rows])
+    return out
 
 
 def _kinds(rank: RankCase, calls: NDArray[np.intp]) -> list[str]:
@@ -72,7 +99,7 @@ def _matches(rank: RankCase, row: WaitRow, frame: NDArray[np.int64], operator: N
     return out
 
 
-def _idle_around_ns(rank: RankCase, at: NDArray[np.int64]) -> NDArray[np.int64]:
+def idle_around_ns(rank: RankCase, at: NDArray[np.int64]) -> NDArray[np.int64]:
     """How long no event runs on the rank's devices around each instant; 0 where one runs then."""
     table = rank.trace.device_events
     start = table["ts_ns"].to_numpy()

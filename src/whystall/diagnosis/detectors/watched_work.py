@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from whystall.analysis.run_results import RunSummary
@@ -14,7 +14,7 @@ from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.detectors.calls_again import called_at, comes_by_itself, is_shared, shares_of, shares_of_alike
 from whystall.diagnosis.detectors.samples import NINE_IN_TEN, SPREAD, from_samples, measured_runs
 from whystall.diagnosis.finding import Evidence
-from whystall.run_folder.description import RepeatedWork
+from whystall.run_folder.observations import Observations, RepeatedWork
 
 _SOLVES: Final = ("linalg_solve_ex", "linalg_solve")
 _MORE: Final = 1.1
@@ -26,7 +26,7 @@ _PART_BY: Final = {"aten::convolution": "strided", "aten::randperm": "drawn"}
 def given_again(case: Case, cause: Cause) -> Iterator[Sampled]:
     """From repeated calls of modules, with the same inputs and results."""
     for run in measured_runs(case):
-        seen = case.facts.repeated.get(run.rank)
+        seen = case.facts.of_rank(run.rank).repeated
         if seen is None:
             continue
         (forward, backward), saved = shares_of(case, run, seen)
@@ -82,7 +82,7 @@ def _kept_how(seen: RepeatedWork, backward: float) -> str:
 def that_nothing_reads(case: Case, cause: Cause) -> Iterator[Sampled]:
     """By the operators of some steps whose results were seen to be read by nothing."""
     for run in measured_runs(case):
-        seen = case.facts.unread.get(run.rank)
+        seen = case.facts.of_rank(run.rank).unread
         if seen is None:
             continue
         # Following each operator makes steps longer; the operators take as long as in any other.
@@ -127,7 +127,7 @@ def _at_these_lines(run: RunSummary, seen: RepeatedWork) -> float:
 
 def that_a_mask_drops(case: Case, cause: Cause) -> Iterator[Sampled]:
     """By the operators of some steps that made rows which a mask over them threw away."""
-    for run, seen in _seen_of(case, case.facts.masked):
+    for run, seen in _seen_of(case, lambda one: one.masked):
         yield from _with_backward(
             cause,
             run,
@@ -143,7 +143,7 @@ def that_a_mask_drops(case: Case, cause: Cause) -> Iterator[Sampled]:
 
 def that_is_read_in_part(case: Case, cause: Cause) -> Iterator[Sampled]:
     """From the operators of some steps whose results were read in part."""
-    for run, seen in _seen_of(case, case.facts.partly):
+    for run, seen in _seen_of(case, lambda one: one.partly):
         yield from _with_backward(
             cause,
             run,
@@ -157,8 +157,13 @@ def that_is_read_in_part(case: Case, cause: Cause) -> Iterator[Sampled]:
         )
 
 
-def _seen_of(case: Case, facts: dict[int, RepeatedWork]) -> Iterator[tuple[RunSummary, RepeatedWork]]:
-    return ((run, facts[run.rank]) for run in measured_runs(case) if run.rank in facts)
+def _seen_of(
+    case: Case, kind: Callable[[Observations], RepeatedWork | None]
+) -> Iterator[tuple[RunSummary, RepeatedWork]]:
+    for run in measured_runs(case):
+        seen = kind(case.facts.of_rank(run.rank))
+        if seen is not None:
+            yield run, seen
 
 
 def _largest(seen: RepeatedWork) -> str:
@@ -205,7 +210,7 @@ def _with_backward(
 def in_rows_that_are_alike(case: Case, cause: Cause) -> Iterator[Sampled]:
     """By the calls of modules in some steps that were given each row several times."""
     for run in measured_runs(case):
-        seen = case.facts.alike.get(run.rank)
+        seen = case.facts.of_rank(run.rank).alike
         if seen is None:
             continue
         (forward, backward), saved = shares_of_alike(case, run, seen)

@@ -167,7 +167,7 @@ WORK: Final = (
     Column("FLOPs", note="Products, convolutions and attention, less what a causal mask saves", priority=4),
     Column("FLOP/s", priority=2),
     Column("B/s", note="Bytes that must be read and written, over the time"),
-    Column("Roofline", note="Least time that the device allows over the time taken", priority=2),
+    Column("Roofline", note=f"Least time that the device allows over the time taken; {fmt.OVER}", priority=2),
 )
 
 
@@ -177,7 +177,7 @@ def work_cells(row: Kernel | KernelFamily | Operator) -> tuple[Cell, ...]:
         tables.rate(row.flops_causal, "FLOP"),
         tables.rate(row.flops_per_s, "FLOP/s"),
         tables.rate(row.bytes_per_s, "B/s"),
-        tables.share(row.roofline),
+        tables.roofline(row.roofline),
     )
 
 

@@ -59,7 +59,9 @@ def modules(rank: RankReport, limits: Limits) -> Table:
         Column("Backward FLOPs", priority=5), Column("FLOP/s backward", priority=2),
         Column("B/s forward", priority=4), Column("B/s backward", priority=4),
         Column(
-            "Roofline", note="Least time that the device allows over the time taken, forward and backward", priority=2
+            "Roofline",
+            note=f"Least time that the device allows over the time taken, forward and backward; {fmt.OVER}",
+            priority=2,
         ),
         Column("Work known", note="Share of the time whose operator has a cost", priority=4),
     )  # fmt: skip
@@ -83,7 +85,7 @@ def modules(rank: RankReport, limits: Limits) -> Table:
             tables.rate(row.backward_flops_per_s, "FLOP/s"),
             tables.rate(row.forward_bytes_per_s, "B/s"),
             tables.rate(row.backward_bytes_per_s, "B/s"),
-            tables.share(row.roofline),
+            tables.roofline(row.roofline),
             tables.share(row.covered_share),
         )
         for row in shown

@@ -49,7 +49,6 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter("capture", "Capture"),
 )
 
-_FULL = InTerminal(full=True)
 _NO_HOST = "no host events: was ProfilerActivity.CPU on?"
 
 SECTIONS: tuple[Section, ...] = (
@@ -58,21 +57,19 @@ SECTIONS: tuple[Section, ...] = (
         id="experiments",
         scope="job",
         build=run.experiments,
-        terminal=InTerminal(columns=("Experiment", "Step", "Without the change", "Speed-up", "Tells")),
+        terminal=InTerminal(columns=("Experiment", "Step", "Without the change", "Speed-up", "Tells"), rows=8),
         markdown=InMarkdown(columns=("Experiment", "Step", "Without the change", "Speed-up", "Tells"), folded=False),
     ),
     Section(
         id="job",
         scope="job",
         build=job.parts,
-        terminal=InTerminal(columns=("Part", "Time", "Share", "Meaning"), rows=12),
         markdown=InMarkdown(columns=("Part", "Time", "Share")),
     ),
     Section(
         id="outside",
         scope="job",
         build=job.lines,
-        terminal=InTerminal(columns=("When", "Line", "Code", "Time"), rows=5),
         markdown=None,
         page=OnPage(chapter="job"),
     ),
@@ -80,37 +77,29 @@ SECTIONS: tuple[Section, ...] = (
         id="run",
         scope="job",
         build=run.steps,
-        terminal=InTerminal(
-            columns=(
-                "Rank", "Steps", "Median", "p99", "Longest", "Input", "Forward", "Backward", "Optimizer", "Saving",
-                "GC", "Other",
-            ),
-            rows=5,
-        ),
         markdown=InMarkdown(
             columns=("Rank", "Steps", "Median", "p99", "Input", "Forward", "Backward", "Other"), folded=False
         ),
     ),
     Section(
-        id="pace", scope="job", build=run.pace, terminal=InTerminal(rows=4), markdown=None, page=None
+        id="pace", scope="job", build=run.pace, markdown=None, page=None
     ),
     Section(
-        id="lines", scope="job", build=run.lines, terminal=InTerminal(rows=6), page=None
+        id="lines", scope="job", build=run.lines, terminal=InTerminal(rows=3), page=None
     ),
     Section(
         id="places", scope="job", build=run.places, terminal=None, markdown=None, page=OnPage(chapter="run")
     ),
     Section(
-        id="slow", scope="job", build=run.slow, terminal=InTerminal(rows=5), page=OnPage(chapter="run")
+        id="slow", scope="job", build=run.slow, page=OnPage(chapter="run")
     ),
     Section(
-        id="hosts", scope="job", build=hosts.hosts, terminal=InTerminal(rows=12), markdown=InMarkdown(),
+        id="hosts", scope="job", build=hosts.hosts, terminal=InTerminal(rows=4), markdown=InMarkdown(),
     ),
     Section(
         id="supply",
         scope="job",
         build=resources.supply,
-        terminal=InTerminal(rows=1),
         page=OnPage(chapter="input"),
     ),
     Section(
@@ -119,11 +108,7 @@ SECTIONS: tuple[Section, ...] = (
         build=lambda report, limits: device.devices(
             overview.devices_to_show(report, limits.rows), limits, total=len(report.devices)
         ),
-        terminal=InTerminal(
-            columns=("Rank", "Device", "Window", "Compute", "Communication", "Exposed comm.", "Idle share"),
-            rows=16,
-            fewest=2,
-        ),
+        terminal=InTerminal(fewest=2),
         markdown=InMarkdown(fewest=2),
         notebook=InNotebook(),
     ),
@@ -131,13 +116,11 @@ SECTIONS: tuple[Section, ...] = (
         id="meetings",
         scope="job",
         build=run.meetings,
-        terminal=InTerminal(columns=("Rank", "Collectives", "Came last", "Waited", "Later than all", "Clock"), rows=16),
     ),
     Section(
         id="blocking",
         scope="job",
         build=resources.blocking,
-        terminal=InTerminal(columns=("Parallel by", "Collective", "Calls", "Transfer", "Blocks", "Share"), rows=6),
         page=OnPage(chapter="communication"),
     ),
     # Sections of each device.
@@ -146,9 +129,6 @@ SECTIONS: tuple[Section, ...] = (
         scope="device",
         build=lambda one, limits: device.steps(one.device, limits),
         absent="no step was marked: call prof.step() once per iteration",
-        terminal=InTerminal(
-            columns=("Step", "Window", "Compute", "Communication", "Idle", "Idle share", "Flag"), rows=6
-        ),
         markdown=InMarkdown(columns=("Step", "Window", "Compute", "Communication", "Idle", "Flag")),
     ),
     Section(
@@ -164,7 +144,6 @@ SECTIONS: tuple[Section, ...] = (
         id="facts",
         scope="device",
         build=lambda one, limits: device.facts(one.device, limits),
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="device"),
     ),
@@ -172,7 +151,6 @@ SECTIONS: tuple[Section, ...] = (
         id="streams",
         scope="device",
         build=lambda one, limits: device.streams(one.device, limits),
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="device"),
     ),
@@ -180,7 +158,6 @@ SECTIONS: tuple[Section, ...] = (
         id="undecided",
         scope="device",
         build=lambda one, limits: capture.undecided(one.device, limits),
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="device"),
     ),
@@ -188,7 +165,6 @@ SECTIONS: tuple[Section, ...] = (
         id="uncovered",
         scope="device",
         build=lambda one, limits: device.uncovered(one.rating, one.device, limits),
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="device"),
     ),
@@ -196,7 +172,6 @@ SECTIONS: tuple[Section, ...] = (
         id="roofline",
         scope="device",
         build=lambda one, limits: roofline_table(one.rating, limits),
-        terminal=_FULL,
         markdown=None,
     ),
     # Sections of each rank.
@@ -205,14 +180,12 @@ SECTIONS: tuple[Section, ...] = (
         scope="rank",
         build=program.phases,
         absent="no forward, backward or optimizer phase was recognised",
-        terminal=_FULL,
         markdown=None,
     ),
     Section(
         id="families",
         scope="rank",
         build=device.families,
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="kernels"),
     ),
@@ -221,7 +194,6 @@ SECTIONS: tuple[Section, ...] = (
         scope="rank",
         build=device.kernels,
         absent="no device events",
-        terminal=InTerminal(columns=("Name", "Class", "Count", "Total", "Mean", "Share"), rows=6),
         markdown=InMarkdown(columns=("Name", "Class", "Count", "Total", "Share"), folded=False),
         page=OnPage(filter=True),
     ),
@@ -229,7 +201,6 @@ SECTIONS: tuple[Section, ...] = (
         id="chains",
         scope="rank",
         build=chains.fusible,
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="kernels"),
     ),
@@ -237,7 +208,6 @@ SECTIONS: tuple[Section, ...] = (
         id="origins",
         scope="rank",
         build=chains.origins,
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="kernels"),
     ),
@@ -245,7 +215,6 @@ SECTIONS: tuple[Section, ...] = (
         id="fused",
         scope="rank",
         build=chains.fused,
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="kernels"),
     ),
@@ -253,7 +222,6 @@ SECTIONS: tuple[Section, ...] = (
         id="counters",
         scope="rank",
         build=counters.counters,
-        terminal=InTerminal(columns=("Counter", "Device", "Mean", "Working", "Idle"), rows=5),
         markdown=InMarkdown(columns=("Counter", "Device", "Mean", "Working", "Idle")),
         page=OnPage(filter=True),
     ),
@@ -262,7 +230,6 @@ SECTIONS: tuple[Section, ...] = (
         scope="rank",
         build=program.operators,
         absent="no operators: was ProfilerActivity.CPU on?",
-        terminal=InTerminal(columns=("Operator", "Calls", "Device self", "Host self"), rows=5),
         markdown=InMarkdown(columns=("Operator", "Calls", "Device self", "Host self")),
         page=OnPage(filter=True),
     ),
@@ -271,7 +238,6 @@ SECTIONS: tuple[Section, ...] = (
         scope="rank",
         build=program.modules,
         absent="no module calls: record with with_modules=True or with_stack=True",
-        terminal=InTerminal(columns=("Module", "Type", "Forward", "Backward", "Host"), rows=4),
         markdown=None,  # drawn as a pie
         page=OnPage(filter=True),
     ),
@@ -280,12 +246,6 @@ SECTIONS: tuple[Section, ...] = (
         scope="rank",
         build=resources.communication,
         absent="no collectives ran",
-        terminal=InTerminal(
-            columns=(
-                "Collective", "Size", "Count", "Bytes", "Total", "Exposed", "Hidden share", "Waiting", "Bus bandwidth",
-            ),
-            rows=4,
-        ),
         markdown=InMarkdown(
             columns=("Collective", "Count", "Bytes", "Total", "Exposed", "Hidden share", "Waiting", "Bus bandwidth"),
             folded=False,
@@ -296,14 +256,12 @@ SECTIONS: tuple[Section, ...] = (
         scope="rank",
         build=resources.waits,
         absent="no wait for input was seen",
-        terminal=InTerminal(rows=3),
     ),
     Section(
         id="threads",
         scope="rank",
         build=program.threads,
         absent=_NO_HOST,
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="host"),
     ),
@@ -312,7 +270,6 @@ SECTIONS: tuple[Section, ...] = (
         scope="rank",
         build=program.calls,
         absent=_NO_HOST,
-        terminal=InTerminal(columns=("Call", "Kind", "Count", "Total", "Max"), rows=3),
         markdown=None,
         page=OnPage(chapter="host", filter=True),
     ),
@@ -327,7 +284,6 @@ SECTIONS: tuple[Section, ...] = (
         id="signals",
         scope="capture",
         build=capture.signals,
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="capture"),
     ),
@@ -335,14 +291,12 @@ SECTIONS: tuple[Section, ...] = (
         id="dropped",
         scope="capture",
         build=capture.dropped,
-        terminal=_FULL,
         page=OnPage(chapter="capture"),
     ),
     Section(
         id="files",
         scope="capture",
         build=capture.files,
-        terminal=_FULL,
         markdown=None,
         page=OnPage(chapter="capture"),
     ),

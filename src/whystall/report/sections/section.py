@@ -18,11 +18,11 @@ SECTIONS_GROUP: Final = "whystall.sections"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InTerminal:
-    """The table in a terminal: its columns and rows in a short report; ``full`` ones stand in the long one alone."""
+    """The table in a terminal: whole in the long report; some columns and ``rows`` rows of it in the short one."""
 
     columns: tuple[str, ...] = ()
-    rows: int = 8
-    full: bool = False
+    rows: int = 0
+    """With none the short report leaves the section out: it is to fit on a screen."""
     fewest: int = 1
     """With fewer rows the section is absent."""
 

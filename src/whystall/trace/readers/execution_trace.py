@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -25,18 +25,26 @@ _MOST_DEPTH: Final = 4
 _TENSOR: Final = "Tensor("
 _LIST: Final = "GenericList["
 _FIELDS: Final = 6
+_ROOT: Final = "[pytorch|profiler|execution_trace"
+_MOST_SHIFTED: Final = 0.5
+_LONGEST_DEVICE: Final = 32
 _LARGEST: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor as an operator saw it. ``storage`` is its memory, by number: one that was freed may return."""
+    """A tensor as an operator saw it.
+
+    ``storage`` is its memory and ``identity`` torch's object, by number: one that was freed may return.
+    """
 
     storage: int
     offset: int
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None
+    device: str = "cpu"
+    identity: int = 0
 
 
 Value: TypeAlias = "Tensor | bool | int | float | str | list[Value] | None"
@@ -91,7 +99,30 @@ def read_execution_trace(path: Path, limits: Limits | None = None) -> ExecutionT
         raise InputError(f"{path.name} is no execution trace of PyTorch's: it has no nodes that can be read")
     if refused:
         warnings.append(f"{refused:,} nodes are none that PyTorch writes and are left out")
+    _leave_ended_parents(nodes)
     return ExecutionTrace([nodes[number] for number in sorted(nodes)], tuple(warnings))
+
+
+def _leave_ended_parents(nodes: dict[int, Node]) -> None:
+    """Moves a call out of one that had ended before it, to the call around that one.
+
+    torch writes a call as it ends. One that begins on a thread and ends on another (a collective of gloo's) leaves
+    torch's own stack of open calls shifted, so that later calls show a parent that is over.
+    """
+    ended = {number: place for place, number in enumerate(nodes)}
+    roots = {number for number, node in nodes.items() if node.name.startswith(_ROOT)}
+    inner = [node for node in nodes.values() if node.parent in nodes and node.parent not in roots | {node.number}]
+    early = [node for node in inner if ended[node.parent] < ended[node.number]]
+    if len(early) > _MOST_SHIFTED * len(inner):
+        return  # a file in another order
+    for node in early:
+        parent = node.parent
+        while parent in nodes and parent not in roots and ended[parent] < ended[node.number]:
+            above = nodes[parent].parent
+            if above == parent:
+                break
+            parent = above
+        nodes[node.number] = replace(node, parent=parent)
 
 
 def _elements(path: Path, limits: Limits, warnings: list[str]) -> Iterator[Any]:
@@ -180,9 +211,11 @@ def _tensors(node: Any, key: str, prefix: str) -> tuple[Value, ...]:
 
 def _value(value: Any, shape: Any, kind: str, strides: Any, depth: int) -> Value:
     if kind.startswith(_TENSOR):
-        _, storage, offset, *_ = value[:_FIELDS]
+        identity, storage, offset, *_, device = value[:_FIELDS]
         steps = _sizes(strides) if isinstance(strides, list) and len(strides) == len(shape) else None
-        return Tensor(_whole(storage), _whole(offset), _sizes(shape), kind[len(_TENSOR) : -1], steps)
+        dtype = kind[len(_TENSOR) : -1]
+        place, where = (_whole(storage), _whole(offset)), str(device)[:_LONGEST_DEVICE]
+        return Tensor(*place, _sizes(shape), dtype, steps, where, _whole(identity))
     if kind.startswith(_LIST) and isinstance(value, list) and depth:
         kinds = kind[len(_LIST) : -1].split(",")
         return [

@@ -61,7 +61,7 @@ def compare(
         return Compared("not compared")
     scale = np.maximum(np.abs(old), _SMALLEST * np.abs(old[usable]).max())
     apart = np.where(usable, np.abs(new - old) / np.maximum(scale, np.finfo(np.float64).tiny), 0.0)
-    spread = _spread(same, steps)
+    spread = spread_of(same, steps)
     digits = _digits(changed, seen)
     strict = np.arange(steps) < _STRICT_STEPS
     allowed = np.maximum(np.where(strict, digits, max(digits, tolerance)), _TIMES * spread)
@@ -93,7 +93,7 @@ def _digits(changed: Settings, seen: Seen | None) -> float:
     return math.sqrt(max(_EPSILONS.get(kind, 0.0) for kind in kinds))
 
 
-def _spread(same: Sequence[Sequence[Outcome]], steps: int) -> NDArray[np.float64]:
+def spread_of(same: Sequence[Sequence[Outcome]], steps: int) -> NDArray[np.float64]:
     """The difference between runs of the same settings, as a share of the loss, up to each step."""
     found = np.zeros(steps)
     for runs in same:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import polars as pl
 
 from whystall.analysis.run_results import RunSummary
 from whystall.capture.config import CaptureConfig, Schedule, TrialSetup
@@ -175,10 +176,10 @@ class Measurer:
         self._at += 1
         return outcome
 
-    def cores(self, rank: dict[str, Any]) -> int:
+    def _cores(self, seen: Seen) -> int:
         """The cores that the job may use: those of the first run, since in others its threads may be bound."""
-        first = next((run.outcome.seen for run in self._state.runs if run.outcome.seen is not None), None)
-        return first.cores if first is not None else (rank.get("facts") or {}).get("cores_allowed") or 1
+        first = next((run.outcome.seen for run in self._state.runs if run.outcome.seen is not None), seen)
+        return first.cores
 
     @property
     def zero(self) -> dict[str, Any] | None:
@@ -223,7 +224,10 @@ class Measurer:
             code, output = run_command(variant, config, patience)
             if not self._longest_s:
                 self._longest_s = time.monotonic() - began
-            outcome = _outcome(folder, code, output, self)
+            outcome = outcome_of(folder, code, output, loss=self.loss, statistic=self.statistic)
+            if outcome.seen is not None:
+                seen = msgspec.structs.replace(outcome.seen, cores=self._cores(outcome.seen), zero=self.zero)
+                outcome = msgspec.structs.replace(outcome, seen=seen)
         except UsageError as error:
             if not self._longest_s:
                 raise
@@ -246,7 +250,8 @@ def _read(path: Path) -> State | None:
         return None
 
 
-def _outcome(folder: Path, code: int, output: str, asked: Measurer) -> Outcome:
+def outcome_of(folder: Path, code: int, output: str, *, loss: re.Pattern[str] | None, statistic: Statistic) -> Outcome:
+    """The outcome of a trial from its run folder, its exit code and its output."""
     if code != 0:
         return Outcome(step_s=None, failed_because=_why_failed(code, output))
     found = steady_steps(folder)
@@ -257,12 +262,14 @@ def _outcome(folder: Path, code: int, output: str, asked: Measurer) -> Outcome:
     rank = next((one for one in run.ranks if one.get("rank") == found.rank), {})
     for name, because in ((rank.get("trial") or {}).get("refused") or {}).items():
         return Outcome(step_s=None, failed_because=f"{name} could not be set: {because}")
-    faults = max((_fault_share(path) for path in run.samples), default=0.0)
+    steps = [_steps_in(path) for path in run.samples]
     return Outcome(
-        step_s=(found.mean_ns if asked.statistic == "mean" else found.median_ns) / 1e9,
-        losses=_numbers(asked.loss, output),
+        step_s=(found.mean_ns if statistic == "mean" else found.median_ns) / 1e9,
+        losses=_numbers(loss, output),
         step_losses=_step_losses(run.ranks),
-        seen=_seen(rank, found, faults, asked),
+        seen=_seen(rank, found, max(map(_fault_share, steps), default=0.0)),
+        other_cores=found.other_cores,
+        memory_kib=max(map(_memory_kib, steps), default=0) or None,
     )
 
 
@@ -272,7 +279,7 @@ def _step_losses(ranks: Sequence[dict[str, Any]]) -> list[float | str | None]:
     return list((first.get("trial") or {}).get("losses") or [])
 
 
-def _seen(rank: dict[str, Any], found: RunSummary, faults: float, asked: Measurer) -> Seen:
+def _seen(rank: dict[str, Any], found: RunSummary, faults: float) -> Seen:
     trial = rank.get("trial") or {}
     return Seen(
         shares=found.shares,
@@ -284,27 +291,36 @@ def _seen(rank: dict[str, Any], found: RunSummary, faults: float, asked: Measure
         models=trial.get("models", []),
         wrapped=trial.get("wrapped", []),
         affinity=trial.get("affinity"),
-        zero=asked.zero,
         autocast=trial.get("autocast", False),
         compiled=trial.get("compiled", False),
         bf16=trial.get("bf16", False),
         threads=trial.get("threads"),
-        cores=asked.cores(rank),
+        cores=(rank.get("facts") or {}).get("cores_allowed") or 1,
         devices=trial.get("devices", 0),
         epochs=max((int(one.get("epochs", 1)) for one in rank.get("loaders") or []), default=1),
     )
 
 
-def _fault_share(path: Path) -> float:
-    """The share of the steps that the kernel may spend on pages that the process touches for the first time."""
+def _steps_in(path: Path) -> pl.DataFrame:
+    """The steps of a rank's samples; none where these cannot be read."""
     try:
-        steps = read_samples(path).steps
+        return read_samples(path).steps
     except InputError:
-        return 0.0
+        return pl.DataFrame({"duration_us": []}, schema={"duration_us": pl.Int64})
+
+
+def _fault_share(steps: pl.DataFrame) -> float:
+    """The share of the steps that the kernel may spend on pages that the process touches for the first time."""
     if "minor_faults" not in steps.columns:
         return 0.0
     whole_us, faults = float(steps["duration_us"].sum() or 0), float(steps["minor_faults"].sum() or 0)
     return min(faults * _FAULT_NS / 1e3 / whole_us, 0.9) if whole_us else 0.0
+
+
+def _memory_kib(steps: pl.DataFrame) -> int:
+    """The largest resident memory of a rank's process; 0 where it was not read."""
+    found = steps["rss_kib"].max() if "rss_kib" in steps.columns else None
+    return found if isinstance(found, int) else 0
 
 
 def _numbers(pattern: re.Pattern[str] | None, text: str) -> list[float]:

@@ -49,7 +49,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """One run: seconds of its mean steady step and its losses, or why there is no time.
 
-    ``losses`` are those that it printed, ``step_losses`` the starting values of each step's backward passes.
+    ``losses`` are those that it printed, ``step_losses`` the starting values of each step's backward passes,
+    ``memory_kib`` is the largest resident memory of a rank, ``other_cores`` the cores that other programs kept busy.
     """
 
     step_s: float | None
@@ -57,6 +58,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     step_losses: list[float | str | None] = []
     failed_because: str | None = None
     seen: Seen | None = None
+    memory_kib: int | None = None
+    other_cores: float | None = None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

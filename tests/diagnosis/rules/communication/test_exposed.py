@@ -177,3 +177,22 @@ def test_on_a_cpu_the_library_says_what_it_does(library: str) -> None:
     found = found_in(built)["communication.exposed"]
     assert found.gain is not None
     assert found.gain.floor <= 4 / 3 <= found.gain.ceiling  # without the first of two
+
+
+@pytest.mark.parametrize("reduces", [True, False])
+def test_the_remedy_of_a_sharded_job_is_that_of_what_holds_it_up(*, reduces: bool) -> None:
+    """Reductions on the stream of compute, and gathers beside it; or the other way round."""
+    gather = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    reduce = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    job = Job()
+    for _ in job.steps(8):
+        with job.inside("FSDP::post_backward_reduce"):
+            for _ in range(4):
+                job.launch("gemm", COMPUTE_NS)
+                job.launch(gather, REDUCE_NS, stream=20 if reduces else 7, **message("_allgather_base", SIZE))
+                job.launch(reduce, REDUCE_NS, stream=7 if reduces else 20, **message("_reduce_scatter_base", SIZE))
+        job.wait()
+    finding = found_in(job.built)["communication.exposed"]
+    assert finding.evidence[-1].value == ("reduce_scatter" if reduces else "all_gather")
+    assert finding.remedy is not None
+    assert ("reduce gradients" in finding.remedy.text.lower() or "reduced beside" in finding.remedy.text) is reduces

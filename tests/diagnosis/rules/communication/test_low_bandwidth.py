@@ -195,3 +195,49 @@ def test_ten_megabytes_a_second_between_hosts_are_slow() -> None:
 )
 def test_between_hosts_any_network_is_good_enough(ranks: list[TraceBuilder]) -> None:
     assert "communication.low-bandwidth" not in found_in(*ranks)
+
+
+F32: Final = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def buckets(*, ranks: int = 2, of: int = 2, uneven_ns: int = 0, large: tuple[int, ...] = (4, 4, 1)) -> list[Job]:
+    """Eight steps of a product and of sums of 64 MB parts in float32 over a link of 2 GB/s; some take longer."""
+    jobs = [Job(H100, number=number) for number in range(ranks)]
+    for step in together(jobs, 8):
+        for job in jobs:
+            job.launch("gemm", COMPUTE_NS)
+        for at, parts in enumerate(large):
+            size = parts * 64_000_000
+            takes = round(2 * (of - 1) / of * size / 2e9 * 1e9) + (uneven_ns if (step + at) % 2 else 0)
+            meet(jobs, F32, takes, **message("allreduce", size // 2, ranks=tuple(range(of)), dtype="Float"))
+        for job in jobs:
+            job.wait()
+    return jobs
+
+
+def test_sums_of_32_bits_may_send_half_of_their_bytes() -> None:
+    """No change of the program brings another link; at most the link is good."""
+    jobs = buckets()
+    finding = found_in(*(job.built for job in jobs))["communication.low-bandwidth"]
+    moves_ns = 9 * 64_000_000 / 2e9 * 1e9
+    is_worth(finding, jobs[0].step_ns / (jobs[0].step_ns - moves_ns / 2))
+    assert finding.gain is not None
+    assert finding.gain.ceiling >= jobs[0].step_ns / (jobs[0].step_ns - 0.95 * moves_ns)
+    assert finding.remedy is not None
+    assert "bf16_compress_hook" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "fires"),
+    [
+        pytest.param({}, True, id="two sizes at one rate"),
+        pytest.param({"large": (4, 4, 4)}, False, id="one size: a late rank may make any rate"),
+        pytest.param({"uneven_ns": 60_000_000}, False, id="waits that follow no size"),
+    ],
+)
+def test_times_in_proportion_to_bytes_are_no_late_rank(options: dict[str, Any], *, fires: bool) -> None:
+    """Two of four ranks were recorded."""
+    jobs = buckets(of=4, **options)
+    told = told_of(*(job.built for job in jobs))["communication.low-bandwidth"]
+    assert (told.severity != "info") is fires
+    assert bool(told.missing_signals) is not fires

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from tests.diagnosis.cases import found_in
 from tests.diagnosis.detectors.recordings import found_in as recorded
+from tests.diagnosis.jobs import Job, is_worth
 
 from whystall.testing import TraceBuilder, trace
 
@@ -111,3 +112,82 @@ def test_casts_that_the_model_asks_for_in_training_are_told(tmp_path: Path) -> N
         weight.grad = None
 
     assert "compute.cast-churn" in recorded(step, tmp_path)
+
+
+LAYERS: Final = 40
+PRODUCT_NS: Final = 200_000
+
+
+def decoding(
+    name: str = "triton_poi_fused__to_copy_t_2",
+    *,
+    ratio: float = 1.5,
+    product: str = "gemv2T_kernel_val",
+    learns: bool = False,
+) -> Job:
+    """Eight steps of layers, each a kernel and the product behind it."""
+    job = Job()
+    for number in job.steps(8):
+        for _ in range(LAYERS):
+            job.launch(name, round(ratio * PRODUCT_NS))
+            job.launch(product, PRODUCT_NS)
+            job.launch("triton_poi_fused_mul_3", 2_000)
+        if learns:
+            mark: dict[str, Any] = {"Sequence number": number, "Fwd thread id": 0}
+            job.operator("aten::mm", "gemm", PRODUCT_NS, **mark)
+            mark["Fwd thread id"] = 1
+            with (
+                job.inside("autograd::engine::evaluate_function: MmBackward0", **mark),
+                job.inside("MmBackward0", **mark),
+            ):
+                job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("ratio", "left"),
+    [(1.5, 0.5), (1.25, 0.25), (3.0, 1.0)],  # 8 and 4 bits are stored, or 32
+)
+def test_weights_that_are_converted_before_each_product_are_read_as_they_are_stored(ratio: float, left: float) -> None:
+    job = decoding(ratio=ratio)
+    finding = found_in(job.built)["compute.cast-churn"]
+    saved = LAYERS * (ratio + 1 - left) * PRODUCT_NS
+    is_worth(finding, job.step_ns / (job.step_ns - saved - LAYERS * 1_000))
+    assert finding.remedy is not None
+    assert "as they are stored" in finding.remedy.text
+
+
+@pytest.mark.parametrize(
+    ("source", "fires"), [("signed char", True), ("c10::Float8_e4m3fn", True), ("c10::Half", False)]
+)
+def test_an_eager_job_shows_the_stored_type(source: str, *, fires: bool) -> None:
+    """A cast of scores before a product is no cast of weights."""
+    job = Job()
+    for _ in job.steps(8):
+        for _ in range(LAYERS):
+            with job.inside("aten::_to_copy"):
+                types: dict[str, Any] = {
+                    "Input Dims": [[4096, 4096], [4096, 4096]],
+                    "Input type": ["c10::BFloat16", source],
+                }
+                job.operator("aten::copy_", "unrolled_elementwise_kernel", 300_000, **types)
+            job.operator("aten::mm", "gemv2T_kernel_val", PRODUCT_NS)
+        job.wait()
+    found = found_in(job.built).get("compute.cast-churn")
+    assert (found is not None and "before each product" in found.title) is fires
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(decoding(ratio=0.05), id="activations"),
+        pytest.param(decoding("triton_poi_fused__to_copy_add_rsqrt_2"), id="other work in it"),
+        pytest.param(decoding("triton_red_fused__to_copy_t_2"), id="sums"),
+        pytest.param(decoding("triton_poi_fused_mul_2"), id="no conversion"),
+        pytest.param(decoding(product="void flash_fwd_kernel<Flash_fwd_kernel_traits>"), id="no product"),
+        pytest.param(decoding(learns=True), id="weights that learn"),
+    ],
+)
+def test_others_convert_no_weights(job: Job) -> None:
+    assert "compute.cast-churn" not in found_in(job.built)

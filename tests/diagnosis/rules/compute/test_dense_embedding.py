@@ -11,7 +11,7 @@ from tests.diagnosis.jobs import H100, Job, is_worth, shaped
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import MadeAt, MadeTable
+from whystall.run_folder.observations import MadeAt, MadeTable, Observations
 
 ROWS, SIZE, READ = 100_000, 32, 500
 EACH_MS = (150 + 7 * SIZE) / 1e6
@@ -60,7 +60,7 @@ def test_the_line_that_makes_a_table_is_named_first() -> None:
         MadeTable(rows, SIZE, MadeAt("model.py", line, "__init__", "self.items = nn.Embedding(n, 32)"))
         for rows, line in ((ROWS + 1, 24), (ROWS, 25), (ROWS, 25))
     )
-    case = case_of(training().built, facts=RunFacts(tables={0: made}), runs=[run()])
+    case = case_of(training().built, facts=RunFacts(observed={0: Observations(tables=made)}), runs=[run()])
     found = {one.id: one for one in diagnose(case, RULES).findings}["compute.dense-embedding"]
     assert [(one.file, one.line) for one in found.code if one.file == "model.py"] == [("model.py", 25)]
     assert found.code[0].line == 25

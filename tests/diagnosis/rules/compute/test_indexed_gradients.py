@@ -109,14 +109,21 @@ def on_a_device(
 
 @pytest.mark.parametrize(
     ("whole", "values"),
-    [([7, 64], [PICKED, 64]), ([7, 64], [64, 512, 64]), ([7, 8, 8], [PICKED, 8, 8]), ([7], [64 * PICKED])],
+    [
+        ([7, 64], [PICKED, 64]),
+        ([7, 64], [64, 512, 64]),
+        ([7, 8, 8], [PICKED, 8, 8]),
+        ([7], [64 * PICKED]),
+        ([8, 7, 8], [8, PICKED, 8]),
+        ([8, 8, 7], [8, 8, 64, 512]),
+    ],
 )
 def test_a_device_adds_the_rows_of_one_index_one_after_another(whole: list[int], values: list[int]) -> None:
     """What sorts them stays, and the rows move at three tenths of the bandwidth."""
     job = on_a_device(whole, values)
     finding = found_in_built(job.built)[CAUSE]
     is_worth(finding, job.step_ns / (job.step_ns - ADDING_NS + MOVED_NS / 0.3))
-    rows = prod(values) // prod(whole[1:])
+    rows = prod(values) * 7 // prod(whole)
     assert [fact.value for fact in finding.evidence] == [ADDING_NS, 0.001, rows, 7]
     assert finding.remedy is not None
     assert "nn.functional.embedding(ids, table)" in (finding.remedy.patch or "")

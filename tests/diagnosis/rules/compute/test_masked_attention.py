@@ -10,7 +10,7 @@ from tests.diagnosis.jobs import A100, V100, Job, is_worth
 
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import AttendedScores
+from whystall.run_folder.observations import AttendedScores, Observations
 
 ID = "compute.masked-attention"
 ATTENTION_NS = 8_000_000
@@ -64,7 +64,7 @@ def scores(queries: int, keys: int, kept: float = 1.0, tiles: float = 1.0, **for
 
 
 def found(job: Job, seen: AttendedScores) -> Finding | None:
-    return found_in(job.built, facts=RunFacts(attended={0: (seen,)})).get(ID)
+    return found_in(job.built, facts=RunFacts(observed={0: Observations(attended=(seen,))})).get(ID)
 
 
 def told(job: Job, seen: AttendedScores) -> Finding:

@@ -11,7 +11,7 @@ from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Finding
 from whystall.diagnosis.rules import RULES
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import MadeAt, PaddedBatches
+from whystall.run_folder.observations import MadeAt, Observations, PaddedBatches
 
 ROWS, PLACES = 64, 512
 KERNEL_NS = 4_000_000
@@ -50,7 +50,7 @@ def job(*, on_device: bool, named: str = "aten::mm", sizes: list[list[int]] | No
 
 def padded(made: Job, seen: PaddedBatches | None) -> Finding | None:
     """What is told of padding in a watched run."""
-    case = case_of(made.built, facts=RunFacts(padding=seen), runs=[run()])
+    case = case_of(made.built, facts=RunFacts(observed={0: Observations(padding=seen)}), runs=[run()])
     found = diagnose(case, RULES)
     assert found.failures == []
     return next((one for one in found.findings if one.id == "compute.padding" and one.severity != "info"), None)
@@ -128,5 +128,5 @@ def test_what_a_request_holds_cannot_be_put_together_by_length() -> None:
 def test_a_trace_alone_does_not_show_it() -> None:
     """Shapes are those of the padded batch, whatever is in it."""
     assert "compute.padding" not in told_of(
-        job(on_device=True).built, facts=RunFacts(padding=batches(needed=0.4, real=0.4))
+        job(on_device=True).built, facts=RunFacts(observed={0: Observations(padding=batches(needed=0.4, real=0.4))})
     )

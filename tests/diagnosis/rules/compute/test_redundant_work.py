@@ -17,13 +17,18 @@ from tests.diagnosis.jobs import Job, is_worth, shaped
 from torch.utils.checkpoint import checkpoint
 
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import CountedLabels, RepeatedModule, RepeatedWork
+from whystall.run_folder.observations import CountedLabels, Observations, RepeatedModule, RepeatedWork
 from whystall.testing.builder import BACKWARD_THREAD
 
 LAYERS: Final = 4
 FORWARD_NS: Final = 300_000
 CUDA: Final = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
 HIP: Final = "Cijk_Alik_Bljk_BBS_BH_MT256x128x64_MI16x16x1_SN_LDSB1"
+
+
+def seen_by(rank: int, **observed: Any) -> dict[str, Any]:
+    """The facts of a run of which a rank observed something."""
+    return {"observed": {rank: Observations(**observed)}, "cores": 4, "threads": 4}
 
 
 def forward(job: Job, number: int, kernel: str, *, lasts: int = FORWARD_NS, numbered: bool = True) -> None:
@@ -203,7 +208,7 @@ def test_a_pass_in_one_step_of_many_is_an_episode() -> None:
 def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fires: bool) -> None:
     tower = RepeatedModule("Tower", "serve.py", 12, "answer", "items = tower(features)", round(again * 900))
     seen = RepeatedWork(steps=3, calls=6, again_ns=round(again * 1_000), measured_ns=1_000, error=0.01, modules=[tower])
-    found = found_in_runs(run(), repeated={0: seen}, cores=4, threads=4)
+    found = found_in_runs(run(), **seen_by(0, repeated=seen))
     assert ("compute.redundant-work" in found) is fires
     if fires:
         finding = found["compute.redundant-work"]
@@ -213,13 +218,15 @@ def test_calls_that_come_out_as_before_are_worth_their_time(again: float, *, fir
         assert finding.code_explains == pytest.approx(0.9)
         assert finding.remedy is not None
         assert "Compute it once" in finding.remedy.text
-    assert "compute.redundant-work" not in found_in_runs(run(), repeated={1: seen}, cores=4, threads=4)
+    assert "compute.redundant-work" not in found_in_runs(
+        run(), observed={1: Observations(repeated=seen)}, cores=4, threads=4
+    )
 
 
 def test_a_parametrized_weight_is_kept_by_torchs_own_means() -> None:
     made = RepeatedModule("ParametrizationList", "rnn.py", 12, "forward", "h = cell(x, h)", 500)
     seen = RepeatedWork(steps=3, calls=6, again_ns=600, measured_ns=1_000, error=0.01, modules=[made])
-    remedy = found_in_runs(run(), repeated={0: seen}, cores=4, threads=4)["compute.redundant-work"].remedy
+    remedy = found_in_runs(run(), **seen_by(0, repeated=seen))["compute.redundant-work"].remedy
     assert remedy is not None
     assert "parametrize.cached()" in (remedy.patch or "")
 
@@ -232,7 +239,7 @@ def test_what_comes_again_by_itself_is_worth_what_all_calls_of_the_run_would_fin
     area = RepeatedModule("AreaEncoder", "serve.py", 61, "encode", "return area(tile)", 19 * calls)
     again = {"calls": calls, "again_ns": 19 * calls, "kind_calls": 16, "kind_ns": 300}
     seen = RepeatedWork(steps=16, measured_ns=1_000, error=0.01, modules=[area], **again)
-    found = found_in_runs(run(steps=steps), repeated={0: seen}, cores=4, threads=4).get("compute.redundant-work")
+    found = found_in_runs(run(steps=steps), **seen_by(0, repeated=seen)).get("compute.redundant-work")
     if low is None:
         assert found is None or found.gain is None or found.gain.expected < 1.2
         return
@@ -251,7 +258,7 @@ def test_what_nothing_reads_is_worth_its_time_in_a_usual_step(share: float, *, f
     mm = RepeatedModule("aten::mm", "train.py", 21, "backward", "grad_x = grad @ weight", 4 * ns)
     longer = round(4 * 1.5 * watched.mean_ns)
     seen = RepeatedWork(steps=4, calls=4, again_ns=4 * ns, measured_ns=longer, error=0.01, modules=[mm])
-    found = found_in_runs(watched, unread={0: seen}, cores=4, threads=4)
+    found = found_in_runs(watched, **seen_by(0, unread=seen))
     assert ("compute.redundant-work" in found) is fires
     if fires:
         finding = found["compute.redundant-work"]
@@ -275,7 +282,7 @@ def test_what_nothing_reads_now_and_then_is_no_more_than_the_run_was_found_at_it
     ns = round(0.9 * watched.mean_ns)
     called = RepeatedModule("aten::convolution", "train.py", 21, "step", "net(x)", 4 * ns)
     seen = RepeatedWork(steps=4, calls=4, again_ns=4 * ns, measured_ns=8 * ns, error=0.01, modules=[called])
-    finding = found_in_runs(watched, unread={0: seen}, cores=4, threads=4)["compute.redundant-work"]
+    finding = found_in_runs(watched, **seen_by(0, unread=seen))["compute.redundant-work"]
     is_worth(finding, 1 / (1 - expected), within=0.01)
 
 
@@ -332,7 +339,7 @@ def test_gradients_that_go_back_through_repeated_calls_are_worth_as_much_again()
         seen = RepeatedWork(
             steps=3, calls=3, again_ns=100, differentiated_ns=through, measured_ns=1_000, error=0.0, modules=[tower]
         )
-        gain = found_in_runs(watched, repeated={0: seen}, cores=4, threads=4)["compute.redundant-work"].gain
+        gain = found_in_runs(watched, **seen_by(0, repeated=seen))["compute.redundant-work"].gain
         assert gain is not None
         assert gain.expected == pytest.approx(1 / (1 - whole), rel=0.01)
         assert gain.ceiling >= 1 / (1 - most)
@@ -345,7 +352,7 @@ def test_tokens_that_begin_as_before_are_worth_keeping_what_was_computed() -> No
     seen = RepeatedWork(
         steps=3, calls=9, again_ns=500, shared_ns=500, measured_ns=1_000, error=0.0, modules=[scorer]
     )  # fmt: skip
-    finding = found_in_runs(run(), repeated={0: seen}, cores=4, threads=4)["compute.redundant-work"]
+    finding = found_in_runs(run(), **seen_by(0, repeated=seen))["compute.redundant-work"]
     assert "begin as those of the call before" in finding.title
     assert finding.gain is not None
     assert 1 < finding.gain.floor < finding.gain.expected < 2.0 <= finding.gain.ceiling
@@ -421,7 +428,7 @@ def test_heads_that_are_read(job: Job) -> None:
 def test_a_head_whose_labels_are_mostly_ignored_is_worth_the_rest_of_its_rows() -> None:
     """A quarter of the rows has a label; what the loss does with the scores goes with them."""
     loss = reading("aten::_log_softmax", [[576, 16000], [], []], "1", "False")
-    facts = RunFacts(labels={0: (CountedLabels(576, 16000, 0.25),)})
+    facts = RunFacts(observed={0: Observations(labels=(CountedLabels(576, 16000, 0.25),))})
     finding = found_in(scoring(VIEW, loss).built, facts=facts)["compute.redundant-work"]
     is_worth(finding, (HEAD_NS + LAYERS_NS) / (HEAD_NS / 4 + LAYERS_NS))
     assert finding.remedy is not None
@@ -430,7 +437,7 @@ def test_a_head_whose_labels_are_mostly_ignored_is_worth_the_rest_of_its_rows() 
 
 @pytest.mark.parametrize("seen", [CountedLabels(576, 16000, 0.9), CountedLabels(288, 32000, 0.25)])
 def test_labels_that_count_or_are_those_of_other_scores(seen: CountedLabels) -> None:
-    facts = RunFacts(labels={0: (seen,)})
+    facts = RunFacts(observed={0: Observations(labels=(seen,))})
     assert "compute.redundant-work" not in found_in(scoring(VIEW).built, facts=facts)
 
 
@@ -511,7 +518,7 @@ def test_rows_that_a_mask_throws_away_cost_their_backward_pass_as_well(
     seen = RepeatedWork(
         steps=4, calls=24, again_ns=4 * ns, differentiated_ns=back, measured_ns=longer, error=0.01, modules=[mm]
     )
-    found = found_in_runs(watched, masked={0: seen}, cores=4, threads=4)
+    found = found_in_runs(watched, **seen_by(0, masked=seen))
     assert ("compute.redundant-work" in found) is fires
     if fires:
         finding = found["compute.redundant-work"]
@@ -547,7 +554,7 @@ def test_what_is_read_in_part_costs_the_rest_of_it(name: str, share: float, back
         error=0.01,
         modules=[made],
     )
-    found = found_in_runs(watched, partly={0: seen}, cores=4, threads=4)
+    found = found_in_runs(watched, **seen_by(0, partly=seen))
     assert ("compute.redundant-work" in found) is (patch is not None)
     if patch is not None:
         finding = found["compute.redundant-work"]
@@ -574,7 +581,7 @@ def test_rows_that_are_alike_cost_what_is_made_of_them(share: float, *, learns: 
         error=0.005,
         modules=[lstm],
     )
-    found = found_in_runs(watched, alike={0: seen}, cores=4, threads=4)
+    found = found_in_runs(watched, **seen_by(0, alike=seen))
     assert ("compute.redundant-work" in found) is fires
     if fires:
         finding = found["compute.redundant-work"]
@@ -595,7 +602,9 @@ def test_what_ranks_wait_for_in_the_backward_pass_is_no_part_of_going_back() -> 
         steps=4, calls=4, again_ns=ns, differentiated_ns=ns, measured_ns=round(4 * watched[0].mean_ns), error=0.005,
         modules=[RepeatedModule("DistributedDataParallel", "train.py", 55, "main", "loss = criterion(net(x), y)", ns)],
     )  # fmt: skip
-    gain = found_in_runs(*watched, alike=dict.fromkeys(range(2), seen))["compute.redundant-work"].gain
+    gain = found_in_runs(*watched, observed=dict.fromkeys(range(2), Observations(alike=seen)))[
+        "compute.redundant-work"
+    ].gain
     assert gain is not None
     assert 1.1 < gain.expected <= 1 / (1 - 0.3) <= gain.ceiling < 2.0
 
@@ -695,6 +704,26 @@ def test_checkpointing_is_told_beside_what_it_saves(tmp_path: Path) -> None:
     (saved,) = [one for one in found.evidence if one.unit == "bytes"]
     assert isinstance(saved.value, int)
     assert saved.value == pytest.approx(sum(held.values()), rel=0.3)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_nested_checkpointing_is_recognised_by_how_often_layers_run(tmp_path: Path, *, nested: bool) -> None:
+    """A wrapper's checkpointing around a model that checkpoints itself, as of FSDP around a model of Transformers."""
+    layers = (torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.LayerNorm(256))
+    block = torch.nn.Sequential(*(layer for _ in range(4) for layer in layers))
+    given = torch.randn(1024, 256, requires_grad=True)
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = checkpoint(block, x, use_reentrant=True) if nested else block(x)
+        return found
+
+    def step() -> None:
+        checkpoint(inner, given, use_reentrant=False).mean().backward()
+
+    found = told_in(step, tmp_path, lambda found: found.get("compute.redundant-work"))
+    assert found.remedy is not None
+    assert ("nested" in found.remedy.text) is nested
+    assert ([one.value for one in found.evidence if "runs an operator" in one.what] == [2.0]) is nested
 
 
 def test_gradients_of_each_sample_are_no_forward_pass_done_again(tmp_path: Path) -> None:

@@ -158,3 +158,79 @@ def test_what_unfolds_pictures_on_a_device_is_worth_itself() -> None:
 
 def test_a_librarys_convolution_on_a_device_is_no_fallback() -> None:
     assert "compute.slow-convolution" not in found_in(on_a_device("aten::cudnn_convolution").built)
+
+
+HALVES: dict[str, Any] = {
+    "Input Dims": [[16, 128, 56, 56], [128, 64, 3, 3], *[[]] * 7],
+    "Input type": ["c10::Half", "c10::Half", *["ScalarList"] * 3, *["Scalar"] * 4],
+    "Concrete Inputs": ["", "", "[1, 1]", "[1, 1]", "[1, 1]", "2", "False", "False", "True"],
+}
+HALVES_FLOPS = 2 * 16 * 56 * 56 * 128 * 64 * 9
+COMPUTED_NS = 3_000_000
+CONVERTED_NS = 4_000_000
+
+
+def converted(
+    kernel: str, *, conversion: str = "void cudnn::ops::genericTranspose_kernel<float, __half, float>"
+) -> Job:
+    """Eight steps of a grouped 16-bit convolution between two conversions, and of a product of 5 ms."""
+    job = Job(A100)
+    for _ in job.steps(8):
+        with job.inside("aten::cudnn_convolution", **HALVES):
+            job.launch(conversion, CONVERTED_NS)
+            job.launch(kernel, COMPUTED_NS)
+            job.launch(conversion, CONVERTED_NS)
+        job.operator("aten::mm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn", 5_000_000)
+        job.wait()
+    return job
+
+
+def test_a_library_that_converts_and_leaves_tensor_cores_idle_is_one_loss() -> None:
+    """By the roofline of the A100: 312 TFLOP/s at 70 %."""
+    job = converted("void implicit_convolve_sgemm<float, float, 128, 5, 5, 3, 3, 3, 1, false, false, true>(int)")
+    found = found_in(job.built)
+    finding = found["compute.slow-convolution"]
+    left_ns = HALVES_FLOPS / (312e12 * 0.7) * 1e9
+    is_worth(finding, job.step_ns / (job.step_ns - 2 * CONVERTED_NS - COMPUTED_NS + left_ns))
+    assert "[16, 128, 56, 56] by [128, 64, 3, 3]" in str(finding.evidence)
+    assert not {"compute.layout-conversion", "compute.low-tensor-core"} & set(found)
+
+
+def test_conversions_around_tensor_cores_are_a_layout() -> None:
+    job = converted("sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_stage4")
+    found = found_in(job.built)
+    assert "compute.slow-convolution" not in found
+    remedy = found["compute.layout-conversion"].remedy
+    assert remedy is not None
+    assert "channels_last" in remedy.text
+
+
+def trying(*, often: bool = True, timed: bool = True) -> Job:
+    """Eight steps of a product of 5 ms and of a convolution of 1 ms, before which a library tries two of 4 ms."""
+    job = Job(A100)
+    for step in job.steps(8):
+        tries = often or step == 0
+        with job.inside("aten::cudnn_convolution"):
+            for _ in range(2 if tries else 0):
+                job.launch("void implicit_convolve_sgemm<float, float, 128>", 4_000_000)
+                job.wait()
+                if timed:
+                    job.call("EventElapsedTime", 2_000)
+            job.launch("void implicit_convolve_sgemm<float, float, 1024>", 1_000_000)
+        job.operator("aten::mm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn", 5_000_000)
+        job.wait()
+    return job
+
+
+def test_algorithms_that_are_measured_in_each_step_are_worth_the_trials() -> None:
+    job = trying()
+    finding = found_in(job.built)["compute.slow-convolution"]
+    assert finding.gain is not None
+    assert finding.gain.expected == pytest.approx(job.step_ns / (job.step_ns - 2 * 4_000_000), rel=0.05)
+    assert finding.remedy is not None
+    assert finding.remedy.patch == "torch.backends.cudnn.benchmark = False"
+
+
+@pytest.mark.parametrize("job", [trying(often=False), trying(timed=False)], ids=["in one step", "nothing is timed"])
+def test_a_single_measurement_and_kernels_that_nobody_times_are_none(job: Job) -> None:
+    assert "compute.slow-convolution" not in found_in(job.built)

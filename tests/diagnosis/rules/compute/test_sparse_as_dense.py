@@ -7,7 +7,7 @@ from tests.diagnosis.cases import found_in
 from tests.diagnosis.jobs import Job, is_worth
 
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import SparseMatrix
+from whystall.run_folder.observations import Observations, SparseMatrix
 
 PRODUCT_NS = 5_000_000
 MAKING_NS = 1_000_000
@@ -57,7 +57,7 @@ def test_products_with_one_hot_rows_are_named() -> None:
 
 def test_a_matrix_whose_zeros_were_counted_is_named() -> None:
     job = sparse(ENTRIES, [900, 1_000])
-    seen = RunFacts(sparse={0: (SparseMatrix(900, 1_000, 0.001),)})
+    seen = RunFacts(observed={0: Observations(sparse=(SparseMatrix(900, 1_000, 0.001),))})
     finding = found_in(job.built, facts=seen)["compute.sparse-as-dense"]
     is_worth(finding, (MAKING_NS + PRODUCT_NS + OTHER_NS) / (MAKING_NS + OTHER_NS + 0.02 * PRODUCT_NS), within=0.2)
 
@@ -73,7 +73,7 @@ def of_graphs(*sizes: int) -> Job:
 
 
 def test_a_graph_of_another_size_in_each_batch_is_known_by_those_of_other_batches() -> None:
-    seen = RunFacts(sparse={0: (SparseMatrix(900, 900, 0.001), SparseMatrix(940, 940, 0.002))})
+    seen = RunFacts(observed={0: Observations(sparse=(SparseMatrix(900, 900, 0.001), SparseMatrix(940, 940, 0.002)))})
     finding = found_in(of_graphs(950, 890, 1_010).built, facts=seen)["compute.sparse-as-dense"]
     is_worth(finding, (PRODUCT_NS + OTHER_NS) / (OTHER_NS + 0.04 * PRODUCT_NS), within=0.2)
 
@@ -87,7 +87,7 @@ def test_a_graph_of_another_size_in_each_batch_is_known_by_those_of_other_batche
 )
 def test_matrices_of_quite_another_size_are_not(seen: tuple[SparseMatrix, ...]) -> None:
     job = of_graphs(950, 890, 1_010)
-    assert "compute.sparse-as-dense" not in found_in(job.built, facts=RunFacts(sparse={0: seen}))
+    assert "compute.sparse-as-dense" not in found_in(job.built, facts=RunFacts(observed={0: Observations(sparse=seen)}))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Final
 
 import pytest
@@ -203,3 +204,51 @@ def test_the_lines_are_those_that_launch_while_the_device_idles() -> None:
             job.built.python(f"model.py({line}): forward", at=since - 10, lasts=job.at - since + 10)
     finding = found_in(job.built)["host.launch-bound"]
     assert (finding.code[0].file, finding.code[0].line) == ("model.py", 9)
+
+
+def strewn(python_ns: int, *, every: int = 1, named: str = "", pieces: bool = False) -> Job:
+    """Eight steps of 200 kernels of 5 us; before each, or before each ``every``-th, Python that no event shows."""
+    job = Job()
+    for _ in job.steps(8):
+        with job.marked(named) if named else nullcontext():
+            for number in range(KERNELS):
+                if number % every == 0:
+                    job.python(python_ns)
+                with job.inside("Torch-Compiled Region: 3/0") if pieces else nullcontext():
+                    job.operator("aten::add", ATEN, 5_000)
+        job.wait()
+    return job
+
+
+def test_python_between_all_launches_is_a_part_of_launching() -> None:
+    """A graph leaves none of it: no other cause is named beside."""
+    job = strewn(100_000)
+    found = found_in(job.built)
+    is_worth(found["host.launch-bound"], job.step_ns / (KERNELS * (5_000 + GAP_NS) + 10_000), within=0.1)
+    assert "host.python" not in found
+
+
+@pytest.mark.parametrize("job", [strewn(400_000, every=20), strewn(100_000, named="postprocess")])
+def test_few_stretches_of_python_or_named_ones_are_work_of_its_own(job: Job) -> None:
+    assert "host.python" in found_in(job.built)
+
+
+def test_python_is_not_lost_where_the_usual_kernel_is_long() -> None:
+    """The host takes 14.5 ms, 58 us for each event, and the usual kernel takes 80: no rule on launches names it."""
+    job = Job()
+    for _ in job.steps(8):
+        for _ in range(120):
+            job.python(100_000)
+            job.operator("aten::add", ATEN, 5_000)
+        for _ in range(130):
+            job.operator("aten::mm", "ampere_sgemm_128x128_nn", 80_000)
+    found = found_in(job.built)
+    assert "host.python" in found
+    assert "host.launch-bound" not in found
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+def test_a_model_that_is_compiled_in_pieces_needs_no_compiler_but_fewer_breaks(*, pieces: bool) -> None:
+    remedy = found_in(strewn(100_000, pieces=pieces).built)["host.launch-bound"].remedy
+    assert remedy is not None
+    assert ("fullgraph=True" in (remedy.patch or "")) is pieces

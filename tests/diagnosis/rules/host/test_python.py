@@ -16,7 +16,7 @@ from tests.diagnosis.jobs import Job, is_worth, meet, message, together
 import whystall
 from whystall.diagnosis.rules.host import python
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import WindowPlace
+from whystall.run_folder.observations import Observations, WindowPlace
 from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.testing import TraceBuilder, trace
 from whystall.testing.builder import EPOCH_NS
@@ -51,6 +51,15 @@ def test_python_that_holds_up_the_device_is_worth_its_time(api: str, stacked: bo
     is_worth(finding, job.step_ns / (job.step_ns - 800_000))
     assert [place.symbol for place in finding.code] == (["reward"] if stacked else [])
     assert finding.could_be == ([] if stacked else ["host.gc"])
+
+
+@pytest.mark.parametrize(("marked", "fused"), [("Optimizer.step#Adam.step", True), ("reward", False)])
+def test_the_annotation_around_python_is_named_and_an_optimizers_has_its_remedy(marked: str, *, fused: bool) -> None:
+    """Without stacks a foreach step over DTensors got "a loader's worker"."""
+    finding = found_in(training(800_000, marked=marked).built)["host.python"]
+    assert [fact.value for fact in finding.evidence if fact.what == "mostly within"] == [marked]
+    assert finding.remedy is not None
+    assert ("fused=True" in finding.remedy.text) is fused
 
 
 @pytest.mark.parametrize(("share", "could_be"), [(0.0, []), (0.2, ["host.gc"])])
@@ -372,7 +381,7 @@ def test_a_function_that_is_found_running_in_the_forward_pass_is_python(leaf: st
         finding = found["host.python"]
         is_worth(finding, 1 / (1 - 0.3))
         assert [one.line for one in finding.code] == [35]
-        assert "in its forward or backward pass" in finding.evidence[0].what
+        assert "in its passes or its optimizer's step" in finding.evidence[0].what
 
 
 @pytest.mark.parametrize(
@@ -385,13 +394,15 @@ def test_a_function_that_is_found_running_in_the_forward_pass_is_python(leaf: st
         ("wandb.sdk.wandb_run:_log", 0.4, 0.0),  # logging has a cause of its own
     ],
 )
+@pytest.mark.parametrize("part", ["forward", "optimizer"])  # a closure's end counts as the optimizer's
 def test_what_a_hook_computes_outside_of_torch_holds_the_pass_up(
-    leaf: str, recorded: float, share: float, monkeypatch: pytest.MonkeyPatch
+    leaf: str, recorded: float, share: float, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(python, "_recorded_python", lambda _case, _run, lines, **_: recorded if lines else 0.0)
-    hook = line(0.3, "low, high = np.percentile(values, [1, 99])", part="forward", leaf=leaf, at=48)
+    hook = line(0.3, "low, high = np.percentile(values, [1, 99])", part=part, leaf=leaf, at=48)
     places = [hook, line(0.4, part="forward", at=25), line(0.3, part="backward", at=78)]
-    found = found_in_runs(run(shares={"forward": 0.7, "backward": 0.3, "other": 0.0}, places=places))
+    shares = {"forward": 0.4, "backward": 0.3, "optimizer": 0.0, "other": 0.0}
+    found = found_in_runs(run(shares={**shares, part: shares[part] + 0.3}, places=places))
     assert ("host.python" in found) is (share > 0)
     if share:
         finding = found["host.python"]
@@ -443,7 +454,7 @@ def test_recorded_python_of_torchs_own_is_not_that_of_a_line_that_calls_operator
     )
     lines = [line(0.3, at=1), line(0.3, at=2)]
     sampled = run(total_ns=100 * 2_400_000)
-    case = case_of(job.built, facts=RunFacts(in_windows={0: seen}))
+    case = case_of(job.built, facts=RunFacts(observed={0: Observations(in_windows=seen)}))
     found = python._recorded_python(replace(case, runs=(sampled,)), sampled, lines)
     assert found == pytest.approx(share * 0.4 / 2.4, abs=0.002)
     seen_there = own / max(own + of_torch, 1)  # a model's lines, which are to be found there
@@ -480,6 +491,7 @@ def test_short_pauses_that_a_profiler_makes_longer_are_no_python(pauses: int, fo
         ("picture.save(out, format='PNG', optimize=True)", "PIL.ImageFile:_encode_tile", "compress_level=1"),
         ("grid = np.load(paths[year])", "numpy.lib._npyio_impl:load", "mmap_mode"),
         ("with zipfile.ZipFile(path) as archive:", "zipfile:_RealGetContents", "mmap_mode"),
+        ("row = np.histogram(values)[0].tolist()", "numpy.lib._histograms_impl:_unsigned_subtract", None),
         ("weights = torch.load_balanced(rows)", "__main__:step", None),
         ("shadow = copy.deepcopy(model)", "copy:_reconstruct", "torch._foreach_lerp_"),
         ("body = json.dumps(answer)", "json.encoder:iterencode", "tobytes()"),

@@ -11,7 +11,7 @@ from tests.diagnosis.cases import found_in, found_in_runs, line, run
 from tests.diagnosis.jobs import Job
 
 from whystall.diagnosis.run_facts import RunFacts
-from whystall.run_folder.description import CompileLimit
+from whystall.run_folder.observations import CompileLimit, Observations
 
 STEP_NS: Final = 2_000_000
 
@@ -125,7 +125,7 @@ def test_the_compilers_own_word_tells_of_it_where_no_version_was_recorded() -> N
         versions=8,
         reason="0/7: size mismatch",
     )
-    facts = RunFacts(given_up={0: (limit,)})
+    facts = RunFacts(observed={0: Observations(given_up=(limit,))})
     finding = found_in(looked_up([None] * 12).built, facts=facts)["host.recompile"]
     assert finding.code[0].line == 40
     assert "(size mismatch)" in finding.title

@@ -200,6 +200,10 @@ ITEM: Final = ("aten::item", "aten::_local_scalar_dense")
         (("aten::to", "aten::_to_copy", "aten::copy_"), (), "Memcpy DtoH (Device -> Pageable)", "brought"),
         (("aten::to", "aten::_to_copy", "aten::copy_"), (), "CopyDeviceToHost", "brought"),
         (("aten::to", "aten::_to_copy", "aten::copy_"), (), "CopyHostToDevice", "uploaded"),
+        (("aten::_grouped_mm", "aten::to", "aten::copy_"), (), "Memcpy DtoH (Device -> Pageable)", "within"),
+        (("lib::losses", "aten::copy_"), (), "CopyDeviceToHost", "within"),
+        (("lib::losses", "aten::copy_"), (), "CopyHostToDevice", "uploaded"),
+        (("MyFunction", "aten::copy_"), (), "CopyDeviceToHost", "brought"),
         ((), ("a.py(1): f",), "", "asked"),
     ],
 )
@@ -209,6 +213,11 @@ def test_a_remedy_fits_the_operator_and_the_library_that_wait(
     """Without stacks the operators decide."""
     finding = found_in(waiting(*operators, frames=frames, copy=copy).built)["host.sync"]
     assert finding.remedy == sync.CAUSE.remedies[kind]
+
+
+def test_the_operator_that_reads_on_the_host_is_named() -> None:
+    built = waiting("aten::_grouped_mm", "aten::to", "aten::copy_", copy="Memcpy DtoH (Device -> Pageable)").built
+    assert found_in(built)["host.sync"].title.endswith(": aten::_grouped_mm reads on the host before it goes on")
 
 
 @pytest.mark.parametrize("frames", [(), ("train.py(7): main",), (*SCALER, "hooks.py(9): report")])

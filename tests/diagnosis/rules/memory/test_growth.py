@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.diagnosis.cases import found_in_runs, run
 
 from whystall.analysis.run_results import MemoryRise
-from whystall.run_folder.description import PaddedBatches
+from whystall.run_folder.observations import Observations, PaddedBatches
 
 MIB = 1 << 20
 
@@ -105,4 +105,6 @@ def test_a_rise_beside_batches_of_ever_new_sizes_is_information(
         sizes=[(8, 50 + n) for n in range(sizes)],
     )
     rise = replace(rising(rise_mib), heap=heap)
-    assert ("memory.growth" in found_in_runs(run(memory_rises=[rise]), padding=seen)) is counts
+    assert (
+        "memory.growth" in found_in_runs(run(memory_rises=[rise]), observed={0: Observations(padding=seen)})
+    ) is counts

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.results import Step
 from whystall.diagnosis import evidence
+from whystall.diagnosis.blocking import blocking
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
@@ -80,12 +81,24 @@ def _computes(rank: RankCase) -> bool:
     return computing >= _LEAST_COMPUTE * max(sum(device.window_ns for device in devices), 1)
 
 
+def _has_all(case: Case) -> bool:
+    """Whether all ranks of the job were recorded: then collectives lack twins for another reason."""
+    recorded, world = _ranks(case)
+    return 0 < world <= recorded
+
+
+def _ranks(case: Case) -> tuple[int, int]:
+    """The number of recorded ranks, and that of the job's; 0 where it is not known."""
+    worlds = [rank.trace.metadata.world_size or 0 for rank in case.ranks]
+    return len(case.ranks) + case.summarised.ranks, max(worlds, default=0)
+
+
 def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
     """``stays`` is the share of each node that the step still waits for."""
     transfer = case.transfer_of
     meets = transfer >= 0
     stays[transfer[meets]] = stays[meets]
-    times = _times(case)
+    times, blocks = _times(case), _blocks_most(case)
     steps, loud = loud_steps(case)
     alone = _lacks_ranks(case, nodes)
     on = f" on the mean of {len(case.ranks)} ranks" if len(case.ranks) > 1 else ""
@@ -97,6 +110,7 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
             evidence.time("communication of a rank", times.total_ns, case.events_of(nodes), per=case.per),
             evidence.time("of it not behind compute", times.exposed_ns),
             evidence.share("of it hidden behind compute", times.hidden_share),
+            *((evidence.text("the step waits most for", blocks),) if blocks else ()),
             *loud,
         ),
         steps=steps,
@@ -104,12 +118,12 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
         ceiling=case.without(case.with_transfers(nodes)),
         method="replay: nothing waits for collectives but for the last bucket of a step, and for what experts exchange",
         ranks=tuple(rank.rank for rank in case.ranks),
-        remedy=_of_issuer(case, nodes),
+        remedy=_of_issuer(case, nodes, blocks),
         uncertainty=0.35,
         confidence=0.75 if alone else 0.9,
         tier=3,
         largest_share=_hides_at_most(case, times, nodes),
-        missing=("traces of the other ranks",) if alone else (),
+        missing=("traces of the other ranks",) if alone and not _has_all(case) else (),
         could_be=("communication.straggler",) if alone else (),
         rivals=(
             "communication.small-messages",
@@ -130,12 +144,23 @@ def _hides_at_most(case: Case, times: _Times, nodes: Mask) -> float:
     return max(1 - moves_ns / max(case.step_ns, 1), 0.0)
 
 
-def _of_issuer(case: Case, nodes: Mask) -> Remedy | None:
-    """The remedy of what issues most of it, where that is no wrapper of the model; an engine issues its own."""
-    if "when_serving" in circumstances(case):
+def _of_issuer(case: Case, nodes: Mask, blocks: str) -> Remedy | None:
+    """The remedy of what issues most of it, where that is no wrapper of the model; an engine issues its own.
+
+    In a sharded job parameters that are gathered and gradients that are reduced need another remedy each.
+    """
+    holds = circumstances(case)
+    if "when_serving" in holds:
         return None
     kind = issuer_of_most(case, nodes, least=_OF_ISSUER, by_time=True)
+    if kind is None and "when_sharded" in holds and "reduce" in blocks:
+        return CAUSE.remedies["sharded_gradients"]
     return CAUSE.remedies.get(kind or "")
+
+
+def _blocks_most(case: Case) -> str:
+    """The kind of collective whose transfers hold the step up most, by the replay; empty where none does."""
+    return next((row.collective for row in blocking(case) if row.collective and row.blocking_ns), "")
 
 
 def _what_is_left(case: Case, times: _Times, nodes: Mask) -> str:
@@ -150,11 +175,8 @@ def _what_is_left(case: Case, times: _Times, nodes: Mask) -> str:
 
 def _lacks_ranks(case: Case, nodes: Mask) -> bool:
     """Whether much of the time may be waiting for unrecorded ranks: the straggler is unknown then."""
-    recorded = len(case.ranks) + case.summarised.ranks
-    if recorded == 1:
-        return True
-    sizes = [rank.trace.metadata.world_size or 0 for rank in case.ranks]
-    if max(sizes, default=0) > recorded:
+    recorded, world = _ranks(case)
+    if recorded == 1 or world > recorded:
         return True
     unmet = np.zeros(len(nodes), np.bool_)
     for rank in case.ranks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -13,6 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import (
     POINT_TO_POINT,
     Collectives,
@@ -41,6 +43,12 @@ _USUAL_LATENCY_NS: Final = int(CAUSE.threshold("usual_latency_ns"))
 _REACHED: Final = CAUSE.threshold("reached")
 # Share of the time in slow collectives; in a long recording of many ranks only the first collectives are known of all.
 _MOST_UNSURE: Final = 0.5
+_SUMS: Final = re.compile(r"reduce", re.IGNORECASE)
+_OF_32_BITS: Final = frozenset({"float", "float32", "f32"})
+_MOSTLY: Final = 0.5
+_FEWEST_SIZED: Final = CAUSE.threshold("fewest_sized")
+_SEVERAL_SIZES: Final = CAUSE.threshold("several_sizes")
+_ALIKE: Final = CAUSE.threshold("alike")
 
 
 _BETWEEN_HOSTS: Final = Remedy(
@@ -65,6 +73,8 @@ class _Slow:
     expected: NDArray[np.float64]
     least: NDArray[np.float64]
     best: NDArray[np.float64]
+    halved: bool = False
+    """Whether most of their time moves sums of 32-bit numbers, which 16 bits would halve."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -72,9 +82,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     duration = case.replayed.duration.astype(np.float64)
     nothing = np.zeros(len(duration), np.bool_)
     slow = _Slow(nothing, nothing.copy(), [], duration, duration.copy(), duration.copy())
-    latency = latency_ns(case) or 0
+    latency, beside = latency_ns(case) or 0, _are_on_one_machine(case)
     for rank in case.ranks:
-        _add(case, rank, latency, slow)
+        _add(case, rank, latency, slow, beside=beside)
     if not slow.nodes.any():
         return
     per_step = spent_ns(case, slow.nodes)
@@ -88,11 +98,13 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         removal=Change(duration=slow.expected.astype(np.int64)),
         floor=Change(duration=slow.least.astype(np.int64)),
         ceiling=Change(duration=slow.best.astype(np.int64)),
-        method="replay: the same bytes at 70 % of the link's bandwidth (at the least: of a network card's, or of PCIe)"
+        method="replay: half of the bytes of 32-bit sums at the measured rate (at most: all at the link's bandwidth)"
+        if slow.halved
+        else "replay: the same bytes at 70 % of the link's bandwidth (at the least: of a network card's, or of PCIe)"
         if any(rank.on_device for rank in case.ranks)
         else "replay: the same bytes at 70 % of 10 Gb/s (at the least: of 1 Gb/s)",
         ranks=tuple(rank.rank for rank in case.ranks),
-        remedy=None if any(rank.on_device for rank in case.ranks) else _BETWEEN_HOSTS,
+        remedy=_remedy(case, slow),
         confidence=0.85,
         # A recording does not show the link in use, and no change of the program brings another one: needless or
         # frequent sends of the program go first.
@@ -101,6 +113,13 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     )
     unsure = spent_ns(case, slow.nodes & slow.unsure) > _MOST_UNSURE * per_step
     yield _of_some_ranks(found) if unsure else found
+
+
+def _remedy(case: Case, slow: _Slow) -> Remedy | None:
+    if not any(rank.on_device for rank in case.ranks):
+        return _BETWEEN_HOSTS
+    sharded = "when_sharded" in circumstances(case)
+    return CAUSE.remedies["smaller_when_sharded" if sharded else "smaller"] if slow.halved else None
 
 
 def _of_some_ranks(found: Replayed) -> Replayed:
@@ -114,10 +133,10 @@ def _of_some_ranks(found: Replayed) -> Replayed:
     )
 
 
-def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
-    """Adds a rank's slow collectives."""
+def _add(case: Case, rank: RankCase, latency: int, slow: _Slow, *, beside: bool) -> None:
+    """Adds a rank's slow collectives; ``beside``: whether the ranks may share a machine."""
     found = collectives(case, rank)
-    link, network = _links(rank, beside=_are_on_one_machine(case))
+    link, network = _links(rank, beside=beside)
     small = small_bytes(rank)
     sized = (found.size > 0) & (found.ranks > 1) & (found.node >= 0) & ~are(found, POINT_TO_POINT)
     rows = np.flatnonzero(sized)
@@ -132,7 +151,8 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
         return
     slow.nodes[at[low]] = True
     slow.rates += rate[low].tolist()
-    slow.unsure[at[low & ~met_by_all(case, rank, found)[rows]]] = True
+    if not _last_by_their_bytes(rate[low], found.size[rows][low]):
+        slow.unsure[at[low & ~met_by_all(case, rank, found)[rows]]] = True
     # A small one takes the same way: over a good link its latency is that of a good link, too.
     usual = min(latency, _USUAL_LATENCY_NS)
     for out, which, wait, target in (
@@ -141,6 +161,22 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow) -> None:
         (slow.best, np.ones(len(rows), np.bool_), usual, link),
     ):
         shorten(case, out, at[which], wait + wire[which] / target * 1e9)
+    sums = are(found, _SUMS)[rows] & np.array([one.lower() in _OF_32_BITS for one in found.dtype])[rows] & low
+    # No change of the program brings another link, but it may send less.
+    if rank.on_device and took[sums].sum() > _MOSTLY * took[low].sum():
+        slow.halved, half = True, np.where(sums, took / 2, took)
+        slow.expected[at], slow.least[at] = half, np.maximum(half, slow.least[at])
+
+
+def _last_by_their_bytes(rate: NDArray[np.float64], size: NDArray[np.int64]) -> bool:
+    """Whether large collectives of several sizes take time in proportion to their bytes: none of them waited.
+
+    A rank that comes late holds up each by what it is late by, and not by the size of its message.
+    """
+    if len(rate) < _FEWEST_SIZED or size.max() < _SEVERAL_SIZES * size.min():
+        return False
+    low, middle, high = np.quantile(rate, (0.05, 0.5, 0.95))
+    return bool(high - low <= _ALIKE * middle)
 
 
 def _shortest_of_a_size(took: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:

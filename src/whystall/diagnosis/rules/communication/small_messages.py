@@ -181,8 +181,12 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
         cause=CAUSE.id,
         attributed_ns=per_step,
         evidence=(
-            evidence.count("collectives that a few buckets would hold", joined.most, events, per=case.per),
-            evidence.count("bytes in one, on average", round(joined.bytes / joined.most)),
+            evidence.count("small collectives", joined.most, events, per=case.per),
+            *(
+                (evidence.count("bytes in one, on average", round(joined.bytes / joined.most)),)
+                if not joined.unsized
+                else ()
+            ),
             evidence.time("latency of one", latency),
             evidence.time("spent in them", per_step, per=case.per),
             *loud,

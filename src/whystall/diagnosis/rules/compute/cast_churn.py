@@ -14,6 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.converted_weights import converted_weights
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -22,6 +23,9 @@ from whystall.replay.graph import Mask
 from whystall.trace.columns import codes
 
 CAUSE: Final = cause_beside(__name__)
+_LEAST_RATIO: Final = CAUSE.threshold("least_ratio")
+_LEAST_STORED: Final = CAUSE.threshold("least_stored")
+_LEAST_SHARE: Final = CAUSE.threshold("least_share")
 # Sizes of a tensor without dimensions: a number that became one, which is no data in the wrong type.
 _SCALAR: Final = re.compile(r"^\s*\[\s*\[\s*\]")
 _FLOATING: Final = ("float", "double", "c10::Half", "c10::BFloat16")
@@ -49,6 +53,46 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             uncertainty=0.3,
             confidence=0.85,
             rivals=("compute.fusible", "compute.layout-conversion"),
+        )
+
+
+def before_products(case: Case) -> Iterator[Replayed]:
+    """Matrices that a job which does not learn converts before each product.
+
+    A conversion that is limited by bandwidth moves the stored and the converted numbers, the product the converted
+    ones: the ratio of their times shows the stored size, which is all that a product of stored numbers reads.
+    """
+    for rank in case.ranks:
+        found = converted_weights(rank, least_ratio=_LEAST_RATIO)
+        if found is None:
+            continue
+        nodes, products = (case.nodes(rank, device=one) for one in (found.converts, found.computes))
+        per_step = case.time_of(nodes)
+        if per_step < _LEAST_SHARE * case.step_ns:
+            continue
+        left = np.clip(found.ratio - 1, _LEAST_STORED, 1.0)
+        shorter = case.device_values(rank, np.where(found.computes, left, 1.0), 1.0)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time(
+                    "converting what the product behind it reads", per_step, case.events_of(nodes), per=case.per
+                ),
+                evidence.time("these products", case.time_of(products), per=case.per),
+                evidence.count("of them", count_per_step(case, nodes), per=case.per),
+            ),
+            removal=case.without(nodes | products, np.where(nodes, 0.0, shorter)),
+            floor=case.without(nodes),
+            ceiling=case.without(nodes | products, np.where(nodes, 0.0, np.minimum(shorter, _LEAST_STORED))),
+            method="replay: the products read the numbers as they are stored",
+            detail="before each product, by a kernel of its own",
+            code=code_of(case, nodes),
+            remedy=CAUSE.remedies["stored"],
+            ranks=(rank.rank,),
+            uncertainty=0.25,
+            confidence=0.85,
+            rivals=("compute.fusible", "compute.layout-conversion", "compute.low-tensor-core"),
         )
 
 
@@ -98,4 +142,10 @@ def _changes_float(types: str) -> bool:
     return len(found) == 2 and found[0] != found[1] and all(kind in _FLOATING for kind in found)
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "operators", "shapes")),
+        Finder(before_products, ("trace", "device_events")),
+    ),
+)

@@ -20,7 +20,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, made_at
 from whystall.json_text import parse_json
-from whystall.run_folder.description import MadeAt
+from whystall.run_folder.observations import MadeAt
 from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
@@ -93,7 +93,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 def _lines(case: Case, rank: RankCase, tables: dict[Table, int]) -> list[MadeAt]:
     """Where a watched job makes such tables, the largest first."""
-    made = [one for one in case.facts.tables.get(rank.rank, ()) if (one.rows, one.size) in tables]
+    made = [one for one in case.facts.of_rank(rank.rank).tables if (one.rows, one.size) in tables]
     places = {(one.at.file, one.at.line): one.at for one in sorted(made, key=lambda one: -one.rows * one.size)}
     return list(places.values())[:_MOST_LINES]
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
+
+import numpy as np
 
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -24,7 +27,11 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         scalar = work.classified.has("cuda-cores") & work.classified.is_told_to_be("float32") & (work.events.owner < 0)
         chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & (work.dtype_of("float32") | scalar)
         if chosen.any():
-            yield faster_matrices(
+            half = work.dtype_of("bfloat16") | work.dtype_of("float16")
+            others = int(np.count_nonzero(half & work.could_use_tensor_cores & work.uses_tensor_cores))
+            among_halves = others > np.count_nonzero(chosen)
+            best = (peak.bf16_tflops or peak.fp16_tflops or 0.0) if among_halves else 0.0
+            found = faster_matrices(
                 case,
                 rank,
                 chosen,
@@ -32,7 +39,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 ratio=peak.fp32_tflops / peak.tf32_tflops,
                 peak="TF32",
                 peak_flops_per_s=peak.tf32_tflops * 1e12,
+                best_flops_per_s=best * 1e12,
             )
+            yield replace(found, remedy=CAUSE.remedies["among_halves"]) if among_halves else found
 
 
 def by_names(case: Case) -> Iterator[Replayed]:

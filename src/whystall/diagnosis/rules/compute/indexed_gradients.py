@@ -103,6 +103,7 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
         operator = rows_of(rank.trace.device_events["operator"])[slow]
         longest = int(operator[durations(rank)[slow].argmax()])
         whole, values = _sizes(rank.trace.operators["input_dims"].cast(str)[longest])
+        rows = whole[_dimension(whole, values) or 0]
         called = np.zeros(len(rank.trace.operators), np.bool_)
         called[operator] = True
         picked_at = code_of(case, case.work_of(rank, _forward_of(rank, called)))
@@ -114,8 +115,8 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
                 evidence.share(
                     "of it that moving these rows takes", float(moved_ns[slow].sum() / durations(rank)[slow].sum())
                 ),
-                evidence.count("rows that the slowest of them adds", prod(values) // max(prod(whole[1:]), 1)),
-                evidence.count("rows that it adds them to", whole[0]),
+                evidence.count("rows that the slowest of them adds", prod(values) * rows // max(prod(whole), 1)),
+                evidence.count("rows that it adds them to", rows),
             ),
             removal=expected,
             floor=most,
@@ -147,12 +148,22 @@ def _adding_on_a_device(rank: RankCase) -> tuple[Mask, NDArray[np.float64]]:
 
 
 def _are_rows(dims: str | None) -> bool:
-    """Whether all that stands behind one place of the first dimension was picked: `index_select` picks the same.
+    """Whether rows along one dimension were picked: `index_select` picks the same.
 
     Single numbers of a matrix are picked by an index for each dimension: there is no operator that does it otherwise.
     """
-    whole, values = _sizes(dims)
-    return len(values) >= len(whole) > 0 and values[len(values) - len(whole) + 1 :] == whole[1:]
+    return _dimension(*_sizes(dims)) is not None
+
+
+def _dimension(whole: Shape, values: Shape) -> int | None:
+    """The dimension along which rows were picked: the values have the sizes of an index in its place."""
+    more = len(values) - len(whole)
+    fits = (
+        number
+        for number in range(len(whole))
+        if more >= 0 and values[:number] == whole[:number] and values[number + 1 + more :] == whole[number + 1 :]
+    )
+    return next(fits, None)
 
 
 def _sizes(dims: str | None) -> tuple[Shape, Shape]:

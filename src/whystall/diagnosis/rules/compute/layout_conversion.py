@@ -17,9 +17,10 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.converted_convolutions import converted_convolutions
 from whystall.diagnosis.detectors.gathered_columns import gathered_columns
 from whystall.diagnosis.detectors.host_calls import count_per_step
-from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, durations, operators_of, shortened
+from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, costliest_call, durations, operators_of, shortened
 from whystall.diagnosis.detectors.plain_layouts import plain_layouts
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
@@ -43,6 +44,8 @@ _COPYING: Final = frozenset({"copy", "copy_", "clone", "contiguous"})
 _ASKS: Final = re.compile(
     r"^aten::(copy_|clone|contiguous|_to_copy|to|reshape|channel_shuffle)$|conv(olution)?", re.IGNORECASE
 )
+_CONVOLUTION: Final = re.compile(r"^aten::\w*conv(olution|_transpose)?\d?d?", re.IGNORECASE)
+_OF_A_PICTURE: Final = 4
 _MOSTLY: Final = 0.5
 # A kernel's name by itself.
 _BY_NAME_ALONE: Final = 0.6
@@ -68,9 +71,10 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         compiled = rank.device_named(lambda name: fused_name(name, known_operators()) is not None)
         named = np.where(compiled, rank.device_named(_only_reorders), rank.workings.classified.has("layout"))
         chosen = (named | contiguous) & ~rank.workings.could_use_tensor_cores
+        chosen &= ~converted_convolutions(rank).converts  # which are compute.slow-convolution
         if not chosen.any():
             continue
-        convolves = bool((rank.workings.family == "convolution").any())
+        convolves = _of_pictures(rank, chosen)
         nodes = case.nodes(rank, device=chosen)
         per_step = case.time_of(nodes)
         across = _across(rank, contiguous & chosen) & ~chosen
@@ -82,6 +86,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 "the same in one layout", int(case.time_of(beside) * _left(rank, across, needed)), per=case.per
             ),
         )
+        costliest = costliest_call(rank, chosen)
+        beside_it = told if across.any() else (evidence.text("the costliest call", costliest),) if costliest else ()
         otherwise = None if convolves else _WITHOUT_CONVOLUTIONS
         yield Replayed(
             cause=CAUSE.id,
@@ -89,7 +95,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             evidence=(
                 evidence.time("kernels that change a layout", per_step, case.events_of(nodes), per=case.per),
                 evidence.count("of them", count_per_step(case, nodes), per=case.per),
-                *(told if across.any() else ()),
+                *beside_it,
             ),
             removal=shortened(case, rank, chosen | across, needed),
             floor=case.without(nodes, _UNSURE) if across.any() else None,
@@ -105,6 +111,37 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             tier=0 if convolves else 2,
             remedy=CAUSE.remedies["carried"] if across.any() else otherwise,
         )
+
+
+def _of_pictures(rank: RankCase, copies: Mask) -> bool:
+    """Whether copies may serve convolutions over places, whose tensors have a memory format (``channels_last``).
+
+    That needs such convolutions, by the operators or else by kernels' names, and copies mostly of tensors with four
+    or more dimensions, where sizes are recorded.
+    """
+    table = rank.trace.operators
+    convolution = matching(table["name"], lambda name: bool(_CONVOLUTION.match(name))) if len(table) else np.zeros(0)
+    known = rows_of(rank.trace.device_events["operator"]) >= 0
+    if known.any() and not convolution.any():
+        return False
+    if not known.any() and not (rank.workings.family == "convolution").any():
+        return False
+    if "input_dims" not in table.columns:
+        return True
+    operator = rows_of(rank.trace.device_events["operator"])[copies]
+    took = durations(rank)[copies]
+    dims = table["input_dims"][np.maximum(operator, 0)].cast(pl.String).to_list()
+    size = np.array([_dimensions(one) if at >= 0 else 0 for at, one in zip(operator, dims, strict=True)])
+    recorded = float(took[size > 0].sum())
+    return recorded == 0 or float(took[size >= _OF_A_PICTURE].sum()) >= _MOSTLY * recorded
+
+
+def _dimensions(dims: str | None) -> int:
+    """The number of dimensions of a call's first tensor, 0 where it is not known."""
+    try:
+        return len(parse_json(dims or "")[0])
+    except (ValueError, TypeError, IndexError):
+        return 0
 
 
 def _only_reorders(name: str) -> bool:

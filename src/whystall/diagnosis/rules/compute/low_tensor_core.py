@@ -9,6 +9,7 @@ from typing import Final
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.converted_convolutions import converted_convolutions
 from whystall.diagnosis.detectors.kernels import durations, faster_by_names, faster_matrices, scalar_kernels
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
@@ -32,6 +33,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if not peak.tf32_tflops:
             half |= work.dtype_of("float32")
         chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & half & work.classified.has("cuda-cores")
+        chosen &= ~converted_convolutions(rank).computes  # which are compute.slow-convolution
+        # One that moves its bytes for longer than it computes, a product with a vector, gains nothing by tensor cores.
+        chosen &= work.flops() / (peak.fp32_tflops * 1e3) > work.transfer_ns()
         best = peak.fp16_tflops or peak.bf16_tflops
         if chosen.any() and best:
             found = faster_matrices(

@@ -24,7 +24,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
-from whystall.run_folder.description import AttendedScores
+from whystall.run_folder.observations import AttendedScores
 from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)
@@ -110,7 +110,7 @@ class _Form(NamedTuple):
 def on_a_cpu(case: Case) -> Iterator[Replayed]:
     """By recorded sizes: the attention whose masks were looked at."""
     for rank in case.ranks:
-        attended = case.facts.attended.get(rank.rank, ())
+        attended = case.facts.of_rank(rank.rank).attended
         if not attended:
             continue
         fused = _fused(rank)

@@ -19,7 +19,7 @@ from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, made_at
 from whystall.json_text import parse_json
-from whystall.run_folder.description import PaddedBatches
+from whystall.run_folder.observations import PaddedBatches
 from whystall.trace.columns import judged, matching
 
 CAUSE: Final = cause_beside(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from whystall.diagnosis.detectors.diagonals import diagonals
 from whystall.diagnosis.detectors.discarded import discarded_backward
 from whystall.diagnosis.detectors.einsum_order import einsum_order
 from whystall.diagnosis.detectors.factored_steps import factored_steps
-from whystall.diagnosis.detectors.forward_again import repeated_operators
+from whystall.diagnosis.detectors.forward_again import repeated_operators, times_again
 from whystall.diagnosis.detectors.frees import between, given_back
 from whystall.diagnosis.detectors.low_rank import low_rank
 from whystall.diagnosis.detectors.narrowed import narrowed_products
@@ -29,6 +30,7 @@ from whystall.diagnosis.detectors.prefixes import LongerPass, Products, longer_p
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.detectors.sliced_gradients import sliced_gradients
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
+from whystall.diagnosis.detectors.wasted_work import WastedWork, wasted_work
 from whystall.diagnosis.detectors.watched_work import (
     given_again,
     in_rows_that_are_alike,
@@ -36,7 +38,7 @@ from whystall.diagnosis.detectors.watched_work import (
     that_is_read_in_part,
     that_nothing_reads,
 )
-from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.finding import Evidence, Per, Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rewrites import REWRITES
 from whystall.diagnosis.rewrites.price import BYTES_PER_S, CALL_NS, price_on
@@ -48,8 +50,10 @@ from whystall.trace.columns import judged
 CAUSE: Final = cause_beside(__name__)
 _REMEDIES: Final = CAUSE.remedies
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
+_NESTED: Final = CAUSE.threshold("nested")
 _CACHED_BYTES: Final = CAUSE.threshold("cached_bytes")
 _FASTER_CACHED: Final = CAUSE.threshold("faster_cached")
+_OF_FEW_STEPS: Final = CAUSE.threshold("of_few_steps")
 # Bytes of a weight; fewer in half precision.
 _BYTES: Final = 4
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
@@ -66,11 +70,12 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     """All kinds: by autograd's numbers of operators to differentiate, and by the gradients that it adds."""
     for rank in case.ranks:
         again, unused = repeated_operators(rank)
+        times = times_again(rank) if again.any() else 0.0
         for left, what, remedy, held in (
             (
                 np.where(again, 0.0, 1.0),
                 "forward work done again in the backward pass",
-                _recomputed(case),
+                _REMEDIES["nested"] if times >= _NESTED else _recomputed(case),
                 _held_instead(case, rank, again),
             ),
             (
@@ -91,13 +96,13 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 pauses = between(case, rank, left == 0)
                 nodes, kept = nodes | pauses, np.where(pauses, 0.0, kept)
             per_step = case.time_of(nodes & (kept == 0)) + case.time_of(nodes & (kept > 0)) // 2
-            if per_step >= _LEAST_SHARE * case.step_ns and _in_most_steps(case, rank, nodes):
+            if min(per_step, case.usual_ns(rank, nodes)) >= _LEAST_SHARE * case.step_ns:
                 yield Replayed(
                     cause=CAUSE.id,
                     attributed_ns=per_step,
                     evidence=(
                         evidence.time(what, per_step, case.events_of(nodes), per=case.per),
-                        *([evidence.size("memory that it saves, about", held, per=case.per)] if held else []),
+                        *(_of_checkpointing(times, held, case.per) if held else ()),
                     ),
                     removal=case.without(nodes | (kept < 1), kept),
                     method="replay: without it",
@@ -152,7 +157,7 @@ def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
 def in_trace_of_heads(case: Case) -> Iterator[Replayed]:
     """Products that make rows for all places, where few of them are read."""
     for rank in case.ranks:
-        found = narrowed_products(rank, case.facts.labels.get(rank.rank, ()))
+        found = narrowed_products(rank, case.facts.of_rank(rank.rank).labels)
         if found is None:
             continue
         left = case.operator_values(rank, found.left, 1.0)
@@ -195,6 +200,50 @@ def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
                 yield told
 
 
+def in_trace_with_values(case: Case) -> Iterator[Replayed]:
+    """Work that is done again within a step, is the same in each, or is read by nothing: by values of later steps."""
+    recorded = case.facts.values
+    for rank in case.ranks:
+        # A rank that runs the same program makes the same calls.
+        found = wasted_work(rank, recorded.get(rank.rank) or next(iter(recorded.values()), None))
+        if found is None:
+            continue
+        for rows, back, what, remedy, surely in _kinds_of(found):
+            nodes, also = case.work_of(rank, rows), case.work_of(rank, back)
+            per_step = case.time_of(nodes)
+            if min(per_step, case.usual_ns(rank, nodes)) < _LEAST_SHARE * case.step_ns:
+                continue
+            yield Replayed(
+                cause=CAUSE.id,
+                attributed_ns=per_step,
+                evidence=(
+                    evidence.time(what, per_step, case.events_of(nodes), per=case.per),
+                    *([evidence.time("going back through it", case.time_of(also), per=case.per)] if back.any() else []),
+                ),
+                removal=case.without(nodes | also),
+                floor=case.without(nodes, 1 - surely),
+                method="replay: without it, by the tensors that operators were given in three later steps",
+                code=code_of(case, nodes),
+                ranks=(rank.rank,),
+                uncertainty=0.15,
+                confidence=0.85,
+                detail=what,
+                remedy=_REMEDIES[remedy],
+                rivals=("host.launch-bound", "host.small-operators"),
+            )
+
+
+def _kinds_of(found: WastedWork) -> tuple[tuple[Mask, Mask, str, str, float], ...]:
+    """Operators, those that go back through them, their description, their remedy, and the share surely saved."""
+    none = found.backward & False
+    remedy = "within" if found.backward.any() else "kept"
+    return (
+        (found.within_step, found.backward, "work done again within the same step", remedy, 1.0),
+        (found.invariant, none, "work that gives the same in each step", "kept", _OF_FEW_STEPS),
+        (found.dead, none, "work whose results nothing reads", "unread", _OF_FEW_STEPS),
+    )
+
+
 def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy, int]:
     """The remaining share without wasted backward work, and its description."""
     left = discarded_backward(rank)
@@ -203,16 +252,19 @@ def _without_discarded(rank: RankCase) -> tuple[NDArray[np.float64], str, Remedy
     return left, "backward work whose gradients nothing reads", _REMEDIES["not_trained"], 0
 
 
+def _of_checkpointing(times: float, held: int, per: Per) -> tuple[Evidence, ...]:
+    """How often layers are computed again, where that is more than once; else the memory that it saves."""
+    if times >= _NESTED:
+        return (evidence.count("times that the backward pass runs an operator of the forward pass again", times),)
+    return (evidence.size("memory that checkpointing saves, about", held, per=per),)
+
+
 def _recomputed(case: Case) -> Remedy:
     """The remedy for activation checkpointing, in the words of the job's trainer."""
-    patch = "TrainingArguments(gradient_checkpointing=False)" if case.facts.trainer == "transformers" else None
-    return Remedy(
-        text="Turn activation checkpointing off where memory allows it (gradient_checkpointing=False, "
-        "model.gradient_checkpointing_disable(); torch.utils.checkpoint.checkpoint(f, x) becomes f(x)), else "
-        "checkpoint only the layers that memory asks for.",
-        patch=patch,
-        risk=CAUSE.risk,
-    )
+    known = _REMEDIES["recomputed"]
+    if case.facts.trainer != "transformers":
+        return known
+    return msgspec.structs.replace(known, patch="TrainingArguments(gradient_checkpointing=False)")
 
 
 def _held_instead(case: Case, rank: RankCase, again: Mask) -> int:
@@ -253,23 +305,6 @@ def _left(
     return case.operator_values(rank, left, 1.0)
 
 
-def _in_most_steps(case: Case, rank: RankCase, nodes: Mask) -> bool:
-    """Whether nodes take a share of the median step (work of a few steps only is an episode)."""
-    graph = case.replayed
-    steps = rank.trace.steps
-    if len(steps) < 2:
-        return True
-    chosen = np.flatnonzero(nodes)
-    if rank.on_device:
-        step = rank.trace.device_events["step"].fill_null(-1).to_numpy()[graph.event[chosen]]
-    else:
-        at = graph.own_times(rank.rank, graph.start[chosen])
-        step = np.searchsorted(steps["ts_ns"].to_numpy(), at, side="right") - 1
-    inside = step >= 0
-    time = np.bincount(step[inside], weights=graph.duration[chosen[inside]], minlength=len(steps))
-    return float(np.median(time)) >= _LEAST_SHARE * case.step_ns
-
-
 RULE = Rule(
     CAUSE,
     (
@@ -277,6 +312,7 @@ RULE = Rule(
         Finder(in_trace_of_decoding, ("trace", "operators", "shapes")),
         Finder(in_trace_of_heads, ("trace", "operators", "shapes")),
         Finder(in_trace_of_forms, ("trace", "operators", "shapes")),
+        Finder(in_trace_with_values, ("trace", "operators", "shapes")),
         *(Finder(partial(find, cause=CAUSE), ("samples", "no_device")) for find in _IN_WATCHED),
     ),
 )

@@ -18,6 +18,15 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.converted_convolutions import CONVOLUTION, Converted, converted_convolutions
+from whystall.diagnosis.detectors.kernels import (
+    BANDWIDTH_REACHED,
+    LEAST_REACHED,
+    REACHED,
+    costliest_call,
+    durations,
+    shortened,
+)
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rewrites.kernels import SEPARABLE
@@ -25,7 +34,9 @@ from whystall.diagnosis.rewrites.price import price_on
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.json_text import parse_json
+from whystall.replay.graph import Change
 from whystall.trace.columns import judged, matching
+from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_KERNEL: Final = CAUSE.threshold("least_kernel")
@@ -57,6 +68,9 @@ _LEFT_AT_MOST: Final = CAUSE.threshold("left_at_most")
 _LEFT_AT_LEAST: Final = CAUSE.threshold("left_at_least")
 _LEFT_OF_UNFOLDING: Final = CAUSE.threshold("left_of_unfolding")
 _LEFT_OF_UNFOLDING_AT_MOST: Final = CAUSE.threshold("left_of_unfolding_at_most")
+_FOR_TRIALS: Final = re.compile(r"(Malloc|Free|EventRecord|EventCreate\w*|EventDestroy)$")
+_TIMES: Final = re.compile(r"^(cuda|hip)EventElapsedTime")
+_LEFT_OF_CONVERSIONS: Final = CAUSE.threshold("left_of_conversions")
 _BY_CUDNN: Final = Remedy(
     text="Let cuDNN or MIOpen compute the convolutions: they did not take this dtype, size or dilation. Try another "
     "version of the library or of torch, float16 or float32, channels_last_3d, or no dilation. A convolution whose "
@@ -203,6 +217,102 @@ def by_the_fallback_on_a_device(case: Case) -> Iterator[Replayed]:
         )
 
 
+def between_conversions(case: Case) -> Iterator[Replayed]:
+    """16-bit convolutions for which a library converts tensors, computes without tensor cores, and converts back."""
+    for rank in case.ranks:
+        peak = rank.workings.peak
+        best = peak and (peak.fp16_tflops or peak.bf16_tflops)
+        if not rank.on_device or not best:
+            continue
+        found = converted_convolutions(rank)
+        nodes = case.nodes(rank, device=found.events)
+        per_step = case.time_of(nodes)
+        if per_step < _LEAST_SHARE * case.step_ns:
+            continue
+
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("16-bit convolutions off tensor cores", per_step, case.events_of(nodes), per=case.per),
+                evidence.time(
+                    "of it in kernels that convert their tensors",
+                    case.time_of(case.nodes(rank, device=found.converts)),
+                    per=case.per,
+                ),
+                evidence.text("the costliest call", costliest_call(rank, found.events)),
+            ),
+            removal=_without_conversions(case, rank, found, best * REACHED, 0.0),
+            floor=_without_conversions(case, rank, found, best * LEAST_REACHED, _LEFT_OF_CONVERSIONS),
+            ceiling=_without_conversions(case, rank, found, best, 0.0),
+            method=f"replay: the same convolutions at {REACHED:.0%} of the tensor cores' peak, without the conversions",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.2,
+            confidence=0.85,
+            detail="a library converts their tensors, computes without tensor cores, and converts back",
+            remedy=CAUSE.remedies["between_conversions"],
+            rivals=("compute.fusible",),
+        )
+
+
+def measured_again(case: Case) -> Iterator[Replayed]:
+    """Convolutions within which a library times algorithms in most steps: all but the last kernels are trials."""
+    for rank in case.ranks:
+        calls = rank.trace.runtime_calls
+        operator = rows_of(calls["operator"])
+        convolves = matching(rank.trace.operators["name"], lambda name: bool(CONVOLUTION.match(name)))
+        timed = matching(calls["name"], lambda name: bool(_TIMES.search(name)))
+        timed &= np.append(convolves, values=False)[operator]
+        if not rank.on_device or not timed.any():
+            continue
+        at = calls["ts_ns"].to_numpy()
+        until = np.full(len(rank.trace.operators) + 1, -1, np.int64)
+        np.maximum.at(until, operator[timed], at[timed])
+        until[-1] = -1
+        measuring = np.flatnonzero(until[:-1] >= 0)
+        begin = rank.trace.operators["ts_ns"].to_numpy()[measuring]
+        events = rank.trace.device_events
+        launch = rows_of(events["launch"])
+        launched = np.where(launch >= 0, at[np.maximum(launch, 0)], np.iinfo(np.int64).max)
+        tried = launched < until[rows_of(events["operator"])]
+        trials = case.nodes(rank, device=tried)
+        host = rank.host_named(lambda name: bool(_FOR_TRIALS.search(name)), ("runtime_calls",))
+        first, last = rank.offsets["runtime_calls"]
+        host[first:last] &= until[operator] >= 0
+        nodes = trials | case.host_within(rank, begin, until[measuring] + 1) | case.nodes(rank, host=host)
+        steps = rank.trace.steps["ts_ns"].to_numpy()
+        inside = np.unique(np.searchsorted(steps, begin, side="right"))
+        per_step = case.time_of(trials)
+        if per_step < _LEAST_SHARE * case.step_ns or 2 * len(inside[inside > 0]) <= len(steps):
+            continue
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time("kernels that are tried, and their results thrown away", per_step, per=case.per),
+                evidence.count("convolutions that try some", len(measuring) / max(len(steps), 1), per=case.per),
+                evidence.text("the costliest call", costliest_call(rank, tried)),
+            ),
+            removal=case.without(nodes),
+            method="replay: each operator with its last kernels alone",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.2,
+            confidence=0.85,
+            detail="a library measures algorithms again in most steps, as it does for sizes that it has not seen",
+            remedy=CAUSE.remedies["measured_again"],
+            rivals=("host.launch-bound", "memory.allocator-retry", "host.allocator", "host.sync"),
+        )
+
+
+def _without_conversions(case: Case, rank: RankCase, found: Converted, tflops: float, left: float) -> Change:
+    """The events at a rate of arithmetic, or at the device's bandwidth, where a share of the conversions is left."""
+    took, ideal = durations(rank), rank.workings.flops() / (tflops * 1e12) * 1e9
+    computed = np.maximum(np.where(ideal > 0, ideal, took), rank.workings.transfer_ns() / BANDWIDTH_REACHED)
+    return shortened(case, rank, found.events, np.where(found.converts, took * left, computed))
+
+
 def _with_transforms(rank: RankCase, found: _Long, slower: float) -> float:
     """The remaining share of the time of all of them."""
     lasts = rank.trace.operators["duration_ns"].to_numpy()[found.rows].astype(np.float64)
@@ -274,5 +384,7 @@ RULE = Rule(
         *(Finder(find, _NEEDS) for find in (on_a_cpu, of_a_column_and_a_row)),
         Finder(by_the_fallback, ("trace", "no_device", "operators")),
         Finder(by_the_fallback_on_a_device, ("trace", "device_events", "operators")),
+        Finder(measured_again, ("trace", "device_events", "launch_calls", "operators", "steps")),
+        Finder(between_conversions, ("trace", "device_events", "operators", "shapes", "peak")),
     ),
 )

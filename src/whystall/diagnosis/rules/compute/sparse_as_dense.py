@@ -46,7 +46,7 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
     """By recorded sizes: the operators that make such matrices, and the products that read them."""
     for rank in case.ranks:
         makers = np.flatnonzero(matching(rank.trace.operators["name"], _MAKERS.__contains__))
-        seen = {(one.rows, one.columns): one.share for one in case.facts.sparse.get(rank.rank, ())}
+        seen = {(one.rows, one.columns): one.share for one in case.facts.of_rank(rank.rank).sparse}
         dense_of = {size: share for size, share in {**_made(rank, makers), **seen}.items() if 0 < share <= _MOST_DENSE}
         if not dense_of:
             continue

@@ -21,6 +21,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
+from whystall.trace.columns import distinct
 from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
@@ -29,12 +30,15 @@ _UNSURE_ON_CPU: Final = CAUSE.threshold("unsure_on_cpu")
 _UNSURE_IF_LARGE: Final = CAUSE.threshold("unsure_if_large")
 _LARGE_BYTES: Final = CAUSE.threshold("large_bytes")
 _ENGINE_LEFT: Final = CAUSE.threshold("engine_left")
+_LEFT_AT_MOST: Final = CAUSE.threshold("left_at_most")
 # Fused attention may be faster still by this factor.
 _FASTER: Final = 0.75
 _LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _WORTH_ANOTHER_MODEL: Final = CAUSE.threshold("worth_another_model")
 _DROPOUT: Final = ("aten::dropout", "aten::native_dropout", "aten::bernoulli_")
-_MASKING: Final = ("aten::masked_fill", "aten::masked_fill_", "aten::where", "aten::add", "aten::add_")
+_MASKING: Final = ("aten::add", "aten::add_")
+_HIDING: Final = ("aten::masked_fill", "aten::masked_fill_", "aten::where")
+_OF_TORCH: Final = "multi_head_attention_forward"
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -64,6 +68,7 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
     if rank.on_device:
         duration = np.minimum(duration, _at_good_rate(case, rank, products, 1.0))
         best = np.minimum(best, _at_good_rate(case, rank, products, REACHED))
+    floor = Change(duration=np.where(passes, (recorded * _LEFT_AT_MOST).astype(np.int64), recorded))
     per_step = case.time_of(passes)
     touches = case.work_of(rank, scores)
     return Replayed(
@@ -74,6 +79,7 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
             evidence.count("of them", count_per_step(case, passes), per=case.per),
         ),
         removal=Change(duration=duration),
+        floor=floor if rank.on_device else None,
         ceiling=Change(duration=best),
         method="replay: the products alone, at the rate of good kernels, without the passes over the scores",
         code=code_of(case, touches),
@@ -93,9 +99,13 @@ def _remedy(rank: RankCase, scores: Mask) -> Remedy:
     names = rank.trace.operators["name"].cast(str).to_numpy()
     if called.any():
         return CAUSE.remedies["dropout_on_cpu" if _falls_back_by_dropout(rank) else "no_fused_form"]
-    masked = np.isin(names[scores], _MASKING).any()
+    masked = np.isin(names[scores], (*_MASKING, *_HIDING)).any()
     patch = f"F.scaled_dot_product_attention(q, k, v{', attn_mask=mask' if masked else ''})"
-    text = f"{CAUSE.remedy} A mask that only hides what comes later is is_causal=True." if masked else CAUSE.remedy
+    text = CAUSE.remedy
+    if any(_OF_TORCH in name for name in distinct(rank.trace.python_functions["name"])):
+        text += " Call torch's nn.MultiheadAttention with need_weights=False."
+    if np.isin(names[scores], _HIDING).any():
+        text += " A mask that only hides what comes later is is_causal=True."
     return Remedy(text=text, patch=patch, risk=CAUSE.risk)
 
 

@@ -18,12 +18,13 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import lacks_a_stage
 from whystall.diagnosis.detectors.kernels import close_up
+from whystall.diagnosis.detectors.launching import launching, median_kernel_ns
 from whystall.diagnosis.detectors.loops import loops_of_calls, while_idle
-from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import LATENCY_NS, Change, Mask, NodeKind
+from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 from whystall.vocabulary.runtime_calls import is_call
 
@@ -33,6 +34,9 @@ _SLOW_CALL_NS: Final = int(CAUSE.threshold("slow_call_ns"))
 _LOOP_CALLS: Final = int(CAUSE.threshold("loop_calls"))
 _LOOP_ROUNDS: Final = int(CAUSE.threshold("loop_rounds"))
 _MOSTLY_LOOPED: Final = CAUSE.threshold("mostly_looped")
+_PIECES: Final = CAUSE.threshold("pieces")
+_REGION: Final = "Torch-Compiled Region"
+"""torch's name of a call of compiled code, with its number."""
 _LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
 
 
@@ -41,19 +45,14 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     blind = lacks_a_stage(case)
     graphs: _Graphs | None = None
     for rank in case.ranks:
-        devices = [device for device in rank.analysis.devices if device.kind != "cpu" and device.gpu_events]
-        if not devices:
+        found = launching(case, rank)
+        if found is None:
             continue
-        soft = soft_nodes(case, rank)
-        work = case.host_state(rank, HostState.DISPATCH, HostState.LAUNCH) & ~soft
-        work |= soft & (soft_stretch_ns(case, rank) < LONG_NS)
-        events = sum(device.gpu_events / max(len(device.steps), 1) for device in devices)
-        each = case.time_of(work) / max(events, 1)
-        for device in devices:
-            median = _median_kernel_ns(rank, device.device)
-            if median <= max(_LONGEST_MEDIAN_NS, each):
+        for device in rank.analysis.devices:
+            median = median_kernel_ns(rank, device.device)
+            if device.kind != "cpu" and device.gpu_events and median <= max(_LONGEST_MEDIAN_NS, found.each_ns):
                 graphs = graphs or _Graphs(case)
-                yield _as_one_graph(graphs, rank, device, work, median, each, blind=blind)
+                yield _as_one_graph(graphs, rank, device, found.work, median, found.each_ns, blind=blind)
 
 
 class _Graphs:
@@ -91,6 +90,8 @@ def _as_one_graph(
     at_once = replace(case.without(work), lag=graphs.lag)
     idle = work & while_idle(case, rank)
     looped = _is_of_loops(case, rank, idle)
+    regions = _compiled_regions(case, rank)
+    in_pieces = regions >= _PIECES
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=late // steps,
@@ -100,13 +101,14 @@ def _as_one_graph(
             evidence.time("what the host takes for one", each_ns),
             evidence.share("device idle because the host was late", late / max(device.window_ns, 1)),
             *((evidence.time("a launch call itself, in the median", call_ns),) if slow else ()),
+            *((evidence.count("compiled regions", regions, per=case.per),) if in_pieces else ()),
         ),
         removal=at_once,
         floor=Change() if blind else None,
         ceiling=replace(at_once, delay=graphs.delay),
         method="replay: all launches of a step at once, as from a CUDA graph",
         code=code_of(case, idle),
-        remedy=CAUSE.remedies["looped"] if looped else None,
+        remedy=CAUSE.remedies["looped" if looped else "in_pieces"] if looped or in_pieces else None,
         needs_first=("host.sync",) if not looped and "when_waits" in circumstances(case) else (),
         ranks=(rank.rank,),
         uncertainty=0.25,
@@ -115,6 +117,17 @@ def _as_one_graph(
         tier=0 if slow else 2,
         rivals=("host.python", "host.sync", "input.synchronous-loader"),
     )
+
+
+def _compiled_regions(case: Case, rank: RankCase) -> float:
+    """The calls of compiled code in a step."""
+    begin, end = case.window_on(rank)
+    found = 0
+    for table in (rank.trace.operators, rank.trace.annotations):
+        at = table["ts_ns"].to_numpy()
+        named = matching(table["name"], lambda name: name.startswith(_REGION))
+        found = max(found, int(np.count_nonzero(named & (at >= begin) & (at < end))))
+    return found / max(case.steps, 1)
 
 
 def _is_of_loops(case: Case, rank: RankCase, idle: Mask) -> bool:
@@ -139,12 +152,6 @@ def _no_latency(case: Case) -> NDArray[np.int64]:
     graph = case.replayed
     small = (graph.kind == NodeKind.DEVICE) & (graph.delay <= LATENCY_NS)
     return np.where(small, np.minimum(graph.delay, 0), graph.delay)
-
-
-def _median_kernel_ns(rank: RankCase, device: int) -> int:
-    events = rank.trace.device_events
-    own = events.filter((events["device"] == device) & (events["kind"] == "kernel"))
-    return int(own["duration_ns"].median() or 0)  # type: ignore[arg-type]
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "launch_calls")),))

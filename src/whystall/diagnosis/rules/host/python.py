@@ -26,7 +26,8 @@ from whystall.diagnosis.detectors.episodes import (
     silent_episodes,
 )
 from whystall.diagnosis.detectors.host_calls import hidden
-from whystall.diagnosis.detectors.python_kinds import kind_of_python
+from whystall.diagnosis.detectors.launching import launching
+from whystall.diagnosis.detectors.python_kinds import is_of_its_file, kind_of_python
 from whystall.diagnosis.detectors.python_work import PythonWork, python_work
 from whystall.diagnosis.detectors.samples import (
     LEAST_SEEN,
@@ -51,7 +52,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, looks_in
 from whystall.replay.graph import Mask
 from whystall.run_folder.samples import BEFORE, CALLED
-from whystall.trace.steps import is_of_an_engine
+from whystall.trace.steps import OPTIMIZER_STEP, is_of_an_engine
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
@@ -67,7 +68,7 @@ _OF_FILES_AND_COPIES: Final = re.compile(
     r"^torch\.(serialization|_weights_only_unpickler|storage):|:(__deepcopy__|_rebuild_\w+)$"
     r"|^torch\.nn\.modules\.module:(\w*state_dict|_?named_\w+|load)$"
 )
-_OBSERVES: Final = "work outside torch in its forward or backward pass, for example in a hook"
+_OBSERVES: Final = "work outside torch in its passes or its optimizer's step, for example in a hook"
 _SELDOM: Final = 0.1
 _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 _PARTS: Final = ("forward", "backward", "optimizer")
@@ -92,7 +93,10 @@ _SHORTEST: Final = 0.1
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Long stretches of Python on the thread that launches, with nothing else going on."""
     for rank in case.ranks:
-        nodes = _at_work(case, rank, long_python(case, rank) & ~_episodic(case, rank))
+        nodes = long_python(case, rank) & ~_episodic(case, rank)
+        if (launched := launching(case, rank)) is not None:
+            nodes &= ~launched.strewn
+        nodes = _at_work(case, rank, nodes)
         if nodes.any():
             yield _without_python(case, rank, nodes)
 
@@ -136,6 +140,8 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     known = rank.analysis.signals.get("python_stacks") or (collected is not None and collected < _SELDOM * per_step)
     work = python_work(case, rank, nodes)
     beneath = () if work is None else (evidence.text("the costliest function in it", _told(work)),)
+    within = _annotation_around(case, rank, nodes)
+    kind = work.kind if work is not None else "optimizer" if OPTIMIZER_STEP.search(within or "") else None
     followed = _followed_ns(case, rank, nodes)
     return Replayed(
         cause=CAUSE.id,
@@ -145,13 +151,14 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
             evidence.time("Python between operators, in long stretches", per_step, case.events_of(nodes), per=case.per),
             evidence.count("such stretches", count_of_stretches(case, rank, nodes), per=case.per),
             *beneath,
+            *((evidence.text("mostly within", within),) if within else ()),
             *(
                 (evidence.time("in calls that the profiler followed, all alike", followed, per=case.per),)
                 if followed
                 else ()
             ),
         ),
-        remedy=CAUSE.remedies[work.kind] if work is not None and work.kind is not None else None,
+        remedy=CAUSE.remedies[kind] if kind is not None else None,
         removal=case.without(nodes),
         method="replay: without the stretches of Python",
         code=code_of(case, nodes),
@@ -168,6 +175,19 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         "let whystall run sample the job",
         nameless=bool(followed),
     )
+
+
+def _annotation_around(case: Case, rank: RankCase, nodes: Mask) -> str | None:
+    """The innermost annotation that most of some host nodes lie in."""
+    graph = case.replayed
+    rows = np.flatnonzero(case.in_window(nodes))
+    if not len(rows):
+        return None
+    rows = rows[np.argsort(graph.start[rows], kind="stable")]
+    begin, end = (
+        graph.own_times(rank.rank, at) for at in (graph.start[rows], graph.start[rows] + graph.duration[rows])
+    )
+    return annotation_around(rank, begin, end)
 
 
 def _followed_ns(case: Case, rank: RankCase, nodes: Mask) -> int:
@@ -253,8 +273,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
             rivals = ("host.gc", "episodic.logging", "input.synchronous-loader", "host.cpu-contention")
             kinds = {
                 "Python between the parts of a step": share_of(lines),
-                "Python in its forward or backward pass, as on no other rank": share_of(hooked),
-                "Python of its own in its forward or backward pass": share_of(within),
+                "Python in its passes or its optimizer's step, as on no other rank": share_of(hooked),
+                "Python of its own in its passes or its optimizer's step": share_of(within),
                 _OBSERVES: under,
             }
             what = max(kinds, key=lambda one: kinds[one])
@@ -302,16 +322,13 @@ def _in_parts_alone(case: Case, run: RunSummary) -> list[SampledLine]:
 
 
 def _runs_in_a_part(line: SampledLine) -> bool:
-    """Whether a function of the user's was found running in the forward or backward pass, calling nothing.
+    """Whether a function of the user's was found running in a pass or the optimizer's step, calling nothing.
 
     It held the interpreter's lock for longer than the operators of a model keep it between them. A module of a library
     that it calls has a function of the same name (``forward``), in another file.
     """
-    module, _, function = line.leaf.rpartition(":")
-    folder, _, file = line.file.rpartition("/")
-    at_home = module == "__main__" or module.rpartition(".")[2] in {file.partition(".")[0], folder.rpartition("/")[2]}
-    own = at_home and function == line.function and line.leaf not in {CALLED, BEFORE}
-    return own and line.part in ("forward", "backward") and not _is_library(line) and not is_logging(line)
+    own = is_of_its_file(line) and line.leaf.rpartition(":")[2] == line.function and line.leaf not in {CALLED, BEFORE}
+    return own and line.part in _PARTS and not _is_library(line) and not is_logging(line)
 
 
 def _calls_model_for_one(case: Case, run: RunSummary, lines: list[SampledLine]) -> bool:
@@ -326,12 +343,12 @@ def _calls_model_for_one(case: Case, run: RunSummary, lines: list[SampledLine]) 
 
 
 def _is_in_another_library(line: SampledLine) -> bool:
-    """Whether the innermost function at a line of the forward or backward pass belongs to another library than torch.
+    """Whether the innermost function at a line of a pass or the optimizer's step belongs to another library than torch.
 
     Only a recording shows whether that function computes itself or calls torch's operators.
     """
     away = line.leaf not in {CALLED, BEFORE} and not is_torchs(line.leaf) and not _runs_in_a_part(line)
-    return away and line.part in ("forward", "backward") and not is_logging(line)
+    return away and line.part in _PARTS and not is_logging(line)
 
 
 def _is_compiled(case: Case, run: RunSummary) -> bool:

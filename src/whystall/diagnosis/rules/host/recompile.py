@@ -22,7 +22,7 @@ from whystall.diagnosis.detectors.samples import (
 from whystall.diagnosis.detectors.uncompiled import uncompiled
 from whystall.diagnosis.finding import CodeLocation, Remedy
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.run_folder.description import CompileLimit
+from whystall.run_folder.observations import CompileLimit
 
 CAUSE: Final = cause_beside(__name__)
 _MANY_VERSIONS: Final = CAUSE.threshold("many_versions")
@@ -74,7 +74,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         lines = lines_where(run, lambda line: line.part == "compile")
         share = share_of(lines)
         # A function that was given up was compiled before; its cost since then is a separate cause.
-        if share >= LEAST_SEEN and not case.facts.given_up.get(run.rank):
+        if share >= LEAST_SEEN and not case.facts.of_rank(run.rank).given_up:
             found = from_stack_samples(CAUSE.id, run, lines, share, "the compiler of models", ("host.python",))
             traced = share_of([line for line in lines if _TRACER.match(line.leaf)])
             compiled = share_of([line for line in lines if _COMPILER.match(line.leaf)])
@@ -85,7 +85,7 @@ def past_the_limit(case: Case) -> Iterator[Replayed]:
     """Functions that are looked up among compiled versions, and run as they are since none of these fits."""
     for rank in case.ranks:
         found = uncompiled(rank)
-        given_up = case.facts.given_up.get(rank.rank, ())
+        given_up = case.facts.of_rank(rank.rank).given_up
         if found is None or not (given_up or found.versions >= _MANY_VERSIONS):
             continue
         nodes = case.host_within(rank, found.begin, found.end)

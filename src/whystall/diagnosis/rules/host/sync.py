@@ -19,11 +19,12 @@ from whystall.diagnosis.detectors.host_calls import (
     count_per_step,
     first_nodes,
     hidden,
+    once_per_operator,
     operators_with,
     waited_ns,
     waiting_calls,
 )
-from whystall.diagnosis.detectors.wait_kinds import kind_of_waits
+from whystall.diagnosis.detectors.wait_kinds import idle_of_calls, kind_of_waits, operators_around
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -38,6 +39,7 @@ CAUSE: Final = cause_beside(__name__)
 _OF_WAITS: Final = CAUSE.threshold("of_waits")
 # The kind of wait for which the entry's own remedy, or that of the job's circumstances, is written.
 _READ: Final = "read"
+_WITHIN: Final = "within"
 # Operators that hand a single value to Python, and do nothing else.
 _READS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"})
 
@@ -58,10 +60,11 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blind: bool) -> Replayed:
     begin, end, _ = rank.intervals(calls)
     inside = case.host_within(rank, begin, end + 1)
-    per_step = count_per_step(case, first_nodes(case, rank, calls))
+    per_step = count_per_step(case, first_nodes(case, rank, once_per_operator(rank, calls)))
     waited = waited_ns(case, rank, calls, case.replayed.target[waits])
     times = f"{per_step:.0f} times" if per_step >= 1.5 else "once"
     recorded = rank.analysis.signals.get("sync_events")
+    kind = kind_of_waits(case, rank, calls, least=_OF_WAITS)
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=waited,
@@ -78,8 +81,11 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
         method="replay: without the waits, the host runs ahead",
         tier=1,
         holds_back=True,
-        code=code_of_calls(case, rank, calls),
-        remedy=_remedy(case, rank, calls),
+        code=code_of_calls(case, rank, calls, idle_of_calls(rank, calls)),
+        detail=f"{operators_around(rank, calls, _WITHIN)} reads on the host before it goes on"
+        if kind == _WITHIN
+        else "",
+        remedy=_remedy(case, kind),
         ranks=(rank.rank,),
         rivals=("host.launch-bound", "host.python", "input.synchronous-loader"),
         missing=() if recorded else (SIGNALS["sync_events"].name,),
@@ -88,11 +94,10 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
     )
 
 
-def _remedy(case: Case, rank: RankCase, calls: Mask) -> Remedy | None:
+def _remedy(case: Case, kind: str | None) -> Remedy | None:
     """The remedy of what the host waits for; an engine's waits are those of its scheduling."""
     if "when_serving" in circumstances(case):
         return None
-    kind = kind_of_waits(case, rank, calls, least=_OF_WAITS)
     return None if kind is None or kind == _READ else CAUSE.remedies[kind]
 
 
