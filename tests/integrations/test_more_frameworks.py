@@ -48,13 +48,20 @@ def free_port() -> str:
         return str(server.getsockname()[1])
 
 
+@pytest.fixture(scope="session")
+def extensions(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder for what torch builds: in the user's cache a killed build leaves a lock that stops each later job."""
+    return str(tmp_path_factory.getbasetemp() / "extensions")
+
+
 @pytest.mark.parametrize("stage", [0, 2, 3])
-def test_deepspeeds_engine_is_watched_without_an_adapter(tmp_path: Path, stage: int) -> None:
+def test_deepspeeds_engine_is_watched_without_an_adapter(tmp_path: Path, stage: int, extensions: str) -> None:
     """Also where the optimizer's parameters are partitions of its own."""
     needs("deepspeed")
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    built = {"DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": extensions}
     job = str(HERE / "jobs" / "speed.py")
-    run("-m", "whystall", "run", "-q", "-o", str(tmp_path / "run"), job, str(stage), **rank, DS_ACCELERATOR="cpu")
+    run("-m", "whystall", "run", "-q", "-o", str(tmp_path / "run"), job, str(stage), **rank, **built)
     report = whystall.analyze(tmp_path / "run", cache=False)
     (sampled,) = report.run
     assert sampled.steps == 40 - 1  # the first step has no beginning
