@@ -31,7 +31,7 @@ from whystall.plugins import brought
 from whystall.report.hang_text import summarize
 from whystall.run_folder.description import command_line, read_document
 from whystall.run_folder.facts import RankFacts, read_run_file, read_settings
-from whystall.run_folder.job_journal import read_journals
+from whystall.run_folder.job_journal import read_journals, the_first
 from whystall.run_folder.layout import EXPERIMENTS_JSON, RUN_JSON, rank_file, rank_files
 from whystall.run_folder.samples import unix_ns
 from whystall.trace.readers.execution_trace import ExecutionTrace, read_execution_trace
@@ -53,7 +53,8 @@ def read_run_facts(folders: Sequence[Path], failures: list[str], *, remedies: bo
     command = command_line(folders[0]) if len(folders) == 1 else None
     began = unix_ns(read_document(folders[0] / RUN_JSON).get("began_unix_ns")) or None if folders else None
     if not ranks:
-        return RunFacts(remedies=worth, experiments=experiments, command=command, began_unix_ns=began)
+        job = _whole_job(folders, began, [])
+        return RunFacts(remedies=worth, experiments=experiments, command=command, began_unix_ns=began, job=job)
     here = sorted(ranks, key=lambda rank: rank.rank)[: ranks[0].ranks_here or None]
     shared = frozenset().union(*(rank.cores_own for rank in here))
     return RunFacts(
@@ -101,23 +102,17 @@ def _values(folders: Sequence[Path], failures: list[str]) -> dict[int, Execution
 
 
 def _whole_job(folders: Sequence[Path], began: int | None, ranks: Sequence[RankFacts]) -> WholeJob | None:
-    """The ledger of the whole job of one run folder."""
+    """The ledger of the whole job of one run folder; else that of its first process."""
     if len(folders) != 1 or began is None:
         return None
     ended = unix_ns(read_document(folders[0] / RUN_JSON).get("ended_unix_ns")) or None
     kept = read_journals(folders[0]) if not ranks or not all(rank.ended for rank in ranks) else {}
     times = {rank.rank: rank.job for rank in ranks if rank.job is not None}
     times |= {rank.rank: kept[rank.pid] for rank in ranks if not rank.ended and rank.pid in kept}
+    first = the_first(kept)
+    if not ranks and first is not None:
+        times = {0: first}
     return whole_job(began, ended, times, {rank.rank: rank.paused_ns for rank in ranks})
-
-
-def job_without_steps(folder: Path) -> WholeJob | None:
-    """The ledger of a run without a rank that stepped: of its process that began first."""
-    running = read_document(folder / RUN_JSON)
-    began, ended = (unix_ns(running.get(name)) or None for name in ("began_unix_ns", "ended_unix_ns"))
-    processes = read_journals(folder).values()
-    first = min(processes, key=lambda times: times.process_unix_ns or times.capture_unix_ns or 0, default=None)
-    return whole_job(began, ended, {0: first}, {}) if began is not None and first is not None else None
 
 
 def stood_still(folder: Path, failures: list[str]) -> list[str]:

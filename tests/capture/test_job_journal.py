@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.capture.conftest import JOBS, Jobs
 
-from whystall._inputs import job_without_steps
-from whystall.run_folder.job_journal import read_journals
+import whystall
+from whystall.run_folder.job_journal import latest_place, read_journals, the_first
 
 pytest.importorskip("torch")
 
@@ -30,14 +31,56 @@ def parts(jobs: Jobs, stage: str) -> tuple[dict[tuple[str, str], float], dict[st
 def test_before_its_first_step(jobs: Jobs) -> None:
     ran = jobs.whystall(str(JOBS / "killed.py"), "start")
     assert ran.code == -9
-    told = " ".join(ran.stderr.split())
-    assert re.search(r"the job ran [\d.]+ s: set-up [\d.]+ s", told) or "import torch" in told
-    job = job_without_steps(ran.folder)
+    report = whystall.analyze(ran.folder, cache=False)
+    job = report.job
     assert job is not None
     assert job.first_step_ns is None
     slept = sum(place.ns for place in job.before_steps if place.function == "prepares") / 1e9
     assert slept == pytest.approx(1.2, abs=MOST_UNKNOWN_S)
     assert job.wall_ns == sum(part.ns for part in job.parts)
+    assert {part.phase for part in job.parts} == {"start", "end"}
+    assert not [part for part in job.parts if part.part in ("steps", "tail")]
+    assert (ran.folder / "report.html").exists()
+    assert "no training step was seen" in " ".join(ran.stderr.split())
+
+
+def test_a_job_that_waits_before_its_first_step_is_explained(jobs: Jobs) -> None:
+    """Its window by the clock holds no event: nothing of torch ran."""
+    ran = jobs.whystall(str(JOBS / "waits_at_start.py"))
+    assert ran.code == 0
+    report = whystall.analyze(ran.folder, cache=False)
+    assert report.job is not None
+    assert report.job.first_step_ns is None
+    assert "waits_at_start.py:" in report.verdict.summary
+    assert "no step ended" in report.verdict.summary
+    assert [one.id for one in report.findings] == ["start.set-up"]
+    (told,) = re.findall(r"no step has ended after 10 s; for ([\d.]+) s the main thread is at (\S+)", ran.stderr)
+    assert float(told[0]) <= 10
+    assert told[1].endswith("waits_at_start.py:8")
+
+
+def test_rank_0_stands_for_a_job_that_its_launcher_outlived(tmp_path: Path) -> None:
+    launcher, *ranks = (
+        {"process_unix_ns": 1}, {"rank": 1, "process_unix_ns": 2}, {"rank": 0, "process_unix_ns": 3},
+    )  # fmt: skip
+    for pid, numbers in enumerate([launcher, *ranks], start=7):
+        (tmp_path / f"process{pid}.job.jsonl").write_text(json.dumps(numbers) + "\n")
+    kept = read_journals(tmp_path)
+    assert the_first(kept) is kept[9]
+    assert the_first({7: kept[7]}) is kept[7]
+    assert the_first({}) is None
+
+
+def test_the_latest_place_lasts_since_the_thread_came_there(tmp_path: Path) -> None:
+    path = tmp_path / "process7.job.jsonl"
+    row = ["a.py", 3, "main", "first()", "a:first", "", "", 5_000]
+    waits = ["a.py", 4, "main", "waits()", "a:waits", "", "", 700]
+    lines = [[row], [[*waits[:-1], 100], row], [waits], [], [waits, [*row[:-1], 20]]]
+    path.write_text("".join(json.dumps({"step": 0, "looks": one}) + "\n" for one in lines) + '{"cut')
+    found = latest_place(path)
+    assert found is not None
+    assert (found.line, found.ns) == (4, 1_400)
+    assert latest_place(tmp_path / "process8.job.jsonl") is None
 
 
 def test_amid_its_steps(jobs: Jobs) -> None:

@@ -50,6 +50,11 @@ _BOUNDARIES: Final[tuple[tuple[JobPhase, JobPartName, str], ...]] = (
     ("steps", "steps", "last_step_unix_ns"),
     ("end", "tail", "ended_unix_ns"),
 )
+_WITHOUT_A_STEP: Final[tuple[tuple[JobPhase, JobPartName, str], ...]] = (
+    *_BOUNDARIES[:4],
+    ("start", "set-up", "ended_unix_ns"),
+)
+"""A job that never took a step is set-up until its process ends."""
 _SPLIT_OFF: Final[tuple[JobPartName, ...]] = (
     "imports", "commands", "network", "group", "ranks", "random init", "weights", "move", "tokens", "data", "workers",
     "compile", "evaluation", "saves", "logging",
@@ -173,7 +178,7 @@ def _waited_ns(times: JobTimes) -> int:
 def _parts(began: int, ended: int | None, times: JobTimes, paused: int) -> list[JobPart]:
     at, parts = began, []
     open_at = _open_part(times) if times.ended_unix_ns is None else None
-    for phase, name, boundary in _BOUNDARIES:
+    for phase, name, boundary in _BOUNDARIES if times.first_step_unix_ns is not None else _WITHOUT_A_STEP:
         instant = ended if name == open_at else getattr(times, boundary)
         if instant is None:
             continue

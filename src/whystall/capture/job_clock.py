@@ -19,6 +19,7 @@ _MOST_USES: Final = 200
 _FEWEST_USES: Final = 10
 _LONG_NS: Final = 5_000_000_000
 _MOST_USED: Final = 200
+_MOST_DIGITS: Final = 10
 
 
 class Stamps(NamedTuple):
@@ -122,10 +123,12 @@ class JobClock:
         self._first_step_unix_ns = clock.time_ns()
 
     def instants(self) -> dict[str, int]:
-        """The instants so far that are known, by the names of `JobTimes`."""
+        """The instants so far that are known, and the rank that a launcher gave, by the names of `JobTimes`."""
         if self._stamps is None:
             return {}
+        rank = os.environ.get("RANK", "")
         known = {
+            "rank": int(rank) if rank.isdecimal() and len(rank) < _MOST_DIGITS else None,
             "process_unix_ns": self._process_unix_ns,
             **self._stamps._asdict(),
             "first_batch_unix_ns": self._first_batch_unix_ns,

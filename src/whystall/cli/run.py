@@ -365,7 +365,7 @@ def _report(
     experiments: bool,
 ) -> None:
     from whystall.run_folder.contents import overhead_sentences
-    from whystall.run_folder.layout import REPORT_HTML, REPORT_JSON, ran_out_of_memory
+    from whystall.run_folder.layout import REPORT_HTML, REPORT_JSON, journals, ran_out_of_memory
 
     folder = found.path
     _tell_of_compiler(folder, console)
@@ -373,19 +373,17 @@ def _report(
         command = f"whystall memory {inputs.shell_quote([str(folder)])}"
         console.note(f"whystall: a device ran out of memory: `{command}` says who held it")
     if not found.samples and not found.traces:
-        from whystall._inputs import job_without_steps, stood_still
-        from whystall.report.overview import job_sentences
+        from whystall._inputs import stood_still
 
         for sentence in stood_still(folder, []):
             console.note(f"whystall: {sentence}")
         ended = f"the command ended with exit code {code}, and " if code else ""
         console.note(
             f"whystall: {ended}no training step was seen in this run (no optimizer step, no forward pass of a module, "
-            "no data loader): nothing to report"
+            f"no data loader){'' if journals(folder) else ': nothing to report'}"
         )
-        for sentence in job_sentences(job_without_steps(folder)):
-            console.note(f"whystall: {sentence}")
-        return
+        if not journals(folder):
+            return
     for sentence in overhead_sentences(found):
         console.note(f"whystall: {sentence}")
     import whystall

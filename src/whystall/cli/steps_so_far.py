@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Final, Self
 
 from whystall.report.format import duration
-from whystall.run_folder.layout import rank_files
+from whystall.report.names import clean, line_of_code
+from whystall.run_folder.job_journal import latest_place, read_journals, the_first
+from whystall.run_folder.layout import journals, rank_files
 from whystall.trace.latest_steps import latest_steps
 
 FIRST_AFTER_S: Final = 10.0
 _LONGEST_WAIT_S: Final = 640.0
+_LONG_NS: Final = 3_000_000_000
 _LINES_IN_A_LOG: Final = 3
 """Without a terminal the lines stay in a file."""
 
@@ -64,6 +67,18 @@ def line_of(folder: Path, running_s: float) -> str:
     files = rank_files(folder, "samples")
     latest = latest_steps(files[0]) if files else None
     if latest is None:
-        return f"no step has ended {after}"
+        return f"no step has ended {after}{stands_at(folder)}"
     pace = "" if latest.median_ns is None else f", {duration(latest.median_ns)} each lately"
     return f"step {latest.number:,} {after}{pace}"
+
+
+def stands_at(folder: Path) -> str:
+    """The line at which the main thread of the first process is, if it is there for a while."""
+    kept = read_journals(folder)
+    first = the_first(kept)
+    place = next((latest_place(path) for pid, path in journals(folder) if kept.get(pid) is first), None)
+    if place is None or place.ns < _LONG_NS:
+        return ""
+    inner = f" ({clean(place.leaf, 160)})" if place.leaf else ""
+    line = line_of_code(clean(place.file, 160), place.line)
+    return f"; for {duration(place.ns)} the main thread is at {line}{inner}"

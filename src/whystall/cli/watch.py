@@ -193,10 +193,11 @@ class Watched:
             self._usual[one.rank] = one.usual()
 
     def _say_pace(self) -> None:
+        from whystall.cli.steps_so_far import stands_at
         from whystall.report.format import duration, share
 
         if not self._followed:
-            self._console.result("no step has ended yet")
+            self._console.result(f"no step has ended yet{stands_at(self._folder)}")
             return
         steps = max(one.steps for one in self._followed.values())
         text = f"step {steps:,}"

@@ -74,6 +74,8 @@ def _concerns(missing: Sequence[Signal], have: frozenset[Signal]) -> bool:
 def available(case: Case) -> frozenset[Signal]:
     """The signals that a case has. A trace without anything to replay is none."""
     found: set[Signal] = {"samples"} if case.runs else set()
+    if case.facts.job is not None:
+        found.add("job")
     # Where a trace shows launches, there was a device whose events were lost.
     if not any(rank.on_device or rank.analysis.signals.get("launch_calls") for rank in case.ranks):
         found.add("no_device")

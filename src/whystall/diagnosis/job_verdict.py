@@ -51,7 +51,8 @@ def _with_longest_line(job: WholeJob, verdict: Verdict) -> Verdict:
     if verdict.cause is not None:
         return verdict
     lines: Counter[tuple[str, str, int, str]] = Counter()
-    for where, places in (("before the first step ends", job.before_steps), ("after the last step", job.after_steps)):
+    start = "before the first step ends" if job.first_step_ns is not None else "and no step ended"
+    for where, places in ((start, job.before_steps), ("after the last step", job.after_steps)):
         for place in places:
             if not imported(place):
                 lines[where, place.file, place.line, place.text or place.function] += place.ns

@@ -14,7 +14,7 @@ from whystall.analysis.whole_job import WholeJob
 from whystall.analysis.work_results import Throughput
 from whystall.diagnosis.finding import Gain
 from whystall.report import format as fmt
-from whystall.report.names import clean, first_sentence, line_of_code
+from whystall.report.names import clean, first_sentence
 from whystall.report.ranks import RankReport, only_summarised
 from whystall.report.schema import Report, Source
 from whystall.report.vocabulary import PARTS, Part
@@ -22,9 +22,8 @@ from whystall.trace.steps import is_of_an_engine
 
 _LONGEST_SENTENCE = 600
 _LONG_START = 0.1
-_LONG_LINE = 0.05
 _LEAST_PART = 0.01
-_MOST_PARTS, _MOST_LINES = 5, 3
+_MOST_PARTS = 5
 _FEW_OF_MANY = 24
 
 
@@ -265,18 +264,6 @@ def job_line(job: WholeJob | None) -> str:
     longest = [(part, ns) for part, ns in lasts.most_common(_MOST_PARTS) if ns >= _LEAST_PART * job.wall_ns]
     named = ", ".join(f"{part} {fmt.share(ns / job.wall_ns)}" for part, ns in longest)
     return f"The whole job, {fmt.duration(job.wall_ns)}{': ' * bool(named)}{named}"
-
-
-def job_sentences(job: WholeJob | None) -> tuple[str, ...]:
-    """Where the time of a job without steps went: its longest parts and its longest lines."""
-    if job is None:
-        return ()
-    parts = sorted(job.parts, key=lambda one: -one.ns)[:_MOST_PARTS]
-    named = ", ".join(f"{one.part} {fmt.duration(one.ns)}" for one in parts if one.ns)
-    lines = [place for place in job.before_steps if place.ns >= _LONG_LINE * job.wall_ns][:_MOST_LINES]
-    where = (f"{line_of_code(clean(one.file, 160), one.line)} {fmt.duration(one.ns)}" for one in lines)
-    told = f"; the longest lines: {', '.join(where)}" if lines else ""
-    return (f"the job ran {fmt.duration(job.wall_ns)}: {named}{told}",)
 
 
 def action(report: Report) -> str:

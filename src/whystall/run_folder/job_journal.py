@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +16,9 @@ from whystall.run_folder.layout import journals
 _MOST_BYTES: Final = 16 << 20
 _MOST_LINES: Final = 200_000
 _LATEST_NS: Final = 1 << 62
-_INSTANTS: Final = frozenset(
+_NUMBERS: Final = frozenset(
     (
+        "rank",
         "process_unix_ns",
         "capture_unix_ns",
         "torch_unix_ns",
@@ -37,23 +38,53 @@ def read_journals(folder: Path) -> dict[int, JobTimes]:
     return {pid: times for pid, path in journals(folder) if (times := read_journal(path)) is not None}
 
 
+def the_first(journals: Mapping[int, JobTimes]) -> JobTimes | None:
+    """The times of rank 0, of a job without ranks those of the process that began first; ``None``: no journal."""
+    return min(journals.values(), key=_place_of, default=None)
+
+
+def _place_of(times: JobTimes) -> tuple[bool, int, int]:
+    return times.rank is None, times.rank or 0, times.process_unix_ns or times.capture_unix_ns or 0
+
+
+def latest_place(path: Path) -> JobPlace | None:
+    """The line at which the main thread was at last, with the time since it came there; ``None``: not known."""
+    found: JobPlace | None = None
+    for line in reversed(list(_documents(_text_of(path)))):
+        looks: dict[_Where, int] = {}
+        _add(looks, line.get("looks"))
+        if not looks:
+            continue
+        longest = _places(looks)[0]
+        if found is None:
+            found = longest
+        elif (longest.file, longest.line) == (found.file, found.line):
+            found = msgspec.structs.replace(found, ns=found.ns + longest.ns)
+        else:
+            break
+    return found
+
+
 def read_journal(path: Path) -> JobTimes | None:
     """The times of one process; ``None`` where its file cannot be read or holds none."""
-    instants: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     looks: dict[int, dict[_Where, int]] = {}
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MOST_BYTES)
-    except OSError:
-        return None
-    for line in _documents(text):
-        instants |= {name: at for name, at in line.items() if name in _INSTANTS and _is_instant(at)}
+    for line in _documents(_text_of(path)):
+        numbers |= {name: at for name, at in line.items() if name in _NUMBERS and _is_instant(at)}
         if line.get("again"):
             looks = {0: _sum(looks)}
         step = line.get("step")
         if isinstance(step, int) and not isinstance(step, bool) and step >= 0:
             _add(looks.setdefault(step, {}), line.get("looks"))
-    return _times(instants, looks) if instants else None
+    return _times(numbers, looks) if numbers else None
+
+
+def _text_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES)
+    except OSError:
+        return b""
 
 
 def _documents(text: bytes) -> Iterator[dict[str, Any]]:
@@ -88,12 +119,12 @@ def _sum(looks: dict[int, dict[_Where, int]]) -> dict[_Where, int]:
     return found
 
 
-def _times(instants: dict[str, int], looks: dict[int, dict[_Where, int]]) -> JobTimes:
+def _times(numbers: dict[str, int], looks: dict[int, dict[_Where, int]]) -> JobTimes:
     last = max(looks, default=0)
     before, after = looks.pop(0, {}), looks.pop(last, {}) if last else {}
     before_steps, within_steps, after_steps = (_places(one) for one in (before, _sum(looks), after))
     if not after:
-        instants.pop("last_step_unix_ns", None)
+        numbers.pop("last_step_unix_ns", None)
     times = JobTimes(
         before=_within_limits(before_steps),
         within=_within_limits(within_steps),
@@ -101,7 +132,7 @@ def _times(instants: dict[str, int], looks: dict[int, dict[_Where, int]]) -> Job
         within_steps=within_steps[:MOST_PLACES],
         after_steps=after_steps[:MOST_PLACES],
     )
-    return msgspec.structs.replace(times, **instants)
+    return msgspec.structs.replace(times, **numbers)
 
 
 def _places(looks: dict[_Where, int]) -> list[JobPlace]:

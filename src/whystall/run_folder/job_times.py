@@ -45,6 +45,8 @@ def by_kind(places: Iterable[JobPlace]) -> dict[str, int]:
 class JobTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Instants of a rank's process, as Unix nanoseconds; ``None`` where one did not come, or is unknown."""
 
+    rank: int | None = None
+    """The number that its launcher gave it, in a journal."""
     process_unix_ns: int | None = None
     """The process began, by the kernel's clock (in steps of 10 ms)."""
     capture_unix_ns: int | None = None

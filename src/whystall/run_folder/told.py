@@ -37,7 +37,7 @@ def _end(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
     if not isinstance(code, int) or code == 0:
         return
     steps = max((rank["steps"] for rank in ranks if isinstance(rank.get("steps"), int)), default=None)
-    after = "" if steps is None else f", after {steps:,} steps"
+    after = "" if steps is None else f", after {steps:,} steps" if steps else ", before a step ended"
     why = _first_failure(ranks) or _signal(code)
     because = f" ({why})" if why else ""
     yield f"The job ended with exit code {code}{because}{after}: the report is of the run until then"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from whystall.errors import UsageError
-from whystall.run_folder.layout import SAMPLES_SUFFIX
+from whystall.run_folder.layout import SAMPLES_SUFFIX, journals
 from whystall.trace.discovery import RANKS_JSON, PathLike, find_traces, folders_among
 from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, Progress
@@ -54,6 +54,8 @@ def read_recordings(
 ) -> Recordings:
     """The recordings of the sources. Names each file that cannot be read; raises `InputError` when nothing is left.
 
+    A watched job without a step has its times alone.
+
     ``manifest`` gives the ranks where the caller has read it already; else the lists of ranks among the sources do.
     ``readers`` are whystall's and those of installed packages unless others are given.
     """
@@ -65,7 +67,7 @@ def read_recordings(
     traces = _load(given, used, failures, known, read, cache=cache, limits=limits, progress=progress)
     failures += known.missing(read) if manifest is None else []
     samples = read_all_samples(folders, failures)
-    if not traces and not samples:
+    if not traces and not samples and not any(map(journals, folders)):
         raise nothing_to_analyze(failures)
     facts = [facts_of(trace, alone=len(traces) == 1) for trace in traces]
     # A watched run's samples cover all its steps; its windows were recorded for one reason each.
@@ -110,11 +112,11 @@ def _load(
 
 
 def trace_files(source: PathLike, readers: Sequence[Reader], failures: list[str]) -> list[Path]:
-    """The files to read; a folder with samples alone has none, and that is no failure. A list of ranks is none."""
+    """The files to read; a folder with samples or times alone has none. A list of ranks is no trace."""
     try:
         return [path for path in find_traces(source, readers) if path.name != RANKS_JSON]
     except InputError as error:
-        if not any(_samples_in(folder) for folder in folders_among([source])):
+        if not any(_samples_in(folder) or journals(folder) for folder in folders_among([source])):
             failures.append(str(error))
         return []
 

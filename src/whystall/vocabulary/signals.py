@@ -23,6 +23,7 @@ Signal = Literal[
     "forward_backward_links",
     "several_ranks",
     "samples",
+    "job",
     "no_device",
     "peak",
 ]

@@ -25,4 +25,4 @@ def of_watched(case: Case) -> Iterator[Standing]:
         yield from long_lines(case, CAUSE, "after the last step", lambda _: False, later=later, starts=False)
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

@@ -23,4 +23,4 @@ def of_watched(case: Case) -> Iterator[Standing]:
         yield from long_lines(case, CAUSE, "outside of steps", lambda place: part_of(place) == "commands", later=later)
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

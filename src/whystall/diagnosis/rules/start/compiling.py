@@ -37,4 +37,4 @@ def _removed(kept: int, whole: int) -> Removed:
     return Removed(*(share * kept / max(whole, 1) for share in Removed.of(CAUSE)))
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

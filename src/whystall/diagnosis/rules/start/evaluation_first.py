@@ -19,4 +19,4 @@ def of_watched(case: Case) -> Iterator[Standing]:
     yield from long_lines(case, CAUSE, "before the end of the first step", lambda place: place.role == "evaluation")
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

@@ -20,4 +20,4 @@ def of_watched(case: Case) -> Iterator[Standing]:
     yield from long_lines(case, CAUSE, "before the end of the first step", lambda place: part_of(place) == "group")
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

@@ -34,4 +34,4 @@ def _loading(place: JobPlace) -> str:
     return place.leaf.partition(":")[0].partition(".")[0]
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

@@ -66,4 +66,4 @@ def _by_line(places: Sequence[JobPlace]) -> Counter[_Line]:
     return found
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

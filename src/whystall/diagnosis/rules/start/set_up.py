@@ -25,4 +25,4 @@ def _prepares(place: JobPlace) -> bool:
     return part_of(place) is None and place.work != MODEL and not imported(place)
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

@@ -30,4 +30,4 @@ def of_watched(case: Case) -> Iterator[Standing]:
     )
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

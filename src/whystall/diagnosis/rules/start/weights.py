@@ -50,4 +50,4 @@ def _twice(places: Sequence[JobPlace]) -> list[str]:
     return max(read.values(), key=len, default=[]) if any(len(lines) > 1 for lines in read.values()) else []
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))

@@ -49,4 +49,4 @@ def _removed(again: float) -> Removed:
     return Removed(floor * again, expected * again, min(again + ceiling * (1 - again), ceiling))
 
 
-RULE = Rule(CAUSE, (Finder(of_watched, ("samples",)),))
+RULE = Rule(CAUSE, (Finder(of_watched, ("job",)),))
