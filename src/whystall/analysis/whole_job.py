@@ -21,6 +21,7 @@ JobPartName = Literal[
     "imports",
     "commands",
     "network",
+    "locks",
     "group",
     "ranks",
     "random init",
@@ -56,8 +57,8 @@ _WITHOUT_A_STEP: Final[tuple[tuple[JobPhase, JobPartName, str], ...]] = (
 )
 """A job that never took a step is set-up until its process ends."""
 _SPLIT_OFF: Final[tuple[JobPartName, ...]] = (
-    "imports", "commands", "network", "group", "ranks", "random init", "weights", "move", "tokens", "data", "workers",
-    "compile", "evaluation", "saves", "logging",
+    "imports", "commands", "network", "locks", "group", "ranks", "random init", "weights", "move", "tokens", "data",
+    "workers", "compile", "evaluation", "saves", "logging",
 )  # fmt: skip
 _PART_OF: Final[dict[str, JobPartName]] = {name: name for name in _SPLIT_OFF} | {
     "code generation": "compile",

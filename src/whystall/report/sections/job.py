@@ -24,6 +24,7 @@ _MEANING: Final[dict[JobPartName, str]] = {
     "imports": "Imports after torch, also hidden ones in a constructor",
     "commands": "Other programs run, and the job waits",
     "network": "Connections are opened and read",
+    "locks": "Lock files are waited for",
     "group": "Process groups are formed",
     "ranks": "Waits for other ranks",
     "random init": "Parameters get random values",
