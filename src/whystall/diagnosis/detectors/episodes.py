@@ -14,8 +14,9 @@ from whystall.analysis.intervals import ANY, class_timeline
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
+from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.stretches import recurrence, stretches
-from whystall.diagnosis.rank_case import RankCase
+from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.trace.columns import codes, distinct, matching, rows_by_value
 from whystall.vocabulary.episodes import Episode, is_episode
@@ -27,6 +28,7 @@ _MANY_COPIES: Final = 16
 _STATE_BYTES: Final = 1 << 22
 _COPY_PAUSE_NS: Final = 5_000_000
 _MOSTLY: Final = 0.7
+_ALL_BUT_A_REST: Final = 0.95
 # If a run's collections take far longer than the silent stretches, they are in other places.
 _AT_MOST: Final = 2.0
 
@@ -35,8 +37,22 @@ def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
     """Episodes of a kind that annotations and Python frames on the training thread name."""
     for rank in case.ranks:
         begin, end = named_times(rank, kind)
-        if len(begin):
+        if len(begin) and not _is_the_job(rank, kind):
             yield episode(case, rank, cause, begin, end)
+
+
+def _is_the_job(rank: RankCase, kind: Episode) -> bool:
+    """Whether nearly all of a rank's work is in spans of a kind, one to a step at the most: they interrupt nothing."""
+    begin, end, _ = _named(rank, [kind])
+    starts = np.sort(rank.trace.steps["ts_ns"].to_numpy())
+    single = np.searchsorted(starts, end) - np.searchsorted(starts, begin) <= 1
+    begin, end = begin[single], end[single]
+    if rank.on_device:
+        work, inside = durations(rank), rank.launched_in(begin, end)
+    else:
+        table = rank.trace.operators
+        work, inside = table["self_ns"].to_numpy().astype(np.float64), within(table["ts_ns"].to_numpy(), begin, end)
+    return bool(0 < _ALL_BUT_A_REST * work.sum() <= work[inside].sum())
 
 
 def named_times(rank: RankCase, *kinds: Episode) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -2,11 +2,13 @@
 
 Products have recorded row counts. If the rows grow by the same amount from pass to pass, and are a multiple of that
 amount, the amount is a batch, and one token was appended to each of its sequences. Sentences sorted by length may also
-grow like that for a while: with a recorded append a few passes are enough evidence, without one more are needed.
+grow like that for a while: where an append was recorded, or one token picked for each sequence, a few passes are enough
+evidence; else more are needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -23,6 +25,8 @@ from whystall.trace.columns import codes, distinct, matching
 _FIRST_MATRIX: Final = {"aten::mm": 0, "aten::addmm": 1}
 # A run of this many growing lengths is no chance.
 _LEAST_LENGTHS: Final = 3
+_LOOK_UP: Final = "aten::embedding"
+_PICKS: Final = frozenset({"aten::argmax", "aten::multinomial", "aten::topk", "aten::sort", "aten::_softmax"})
 _LEAST_WITHOUT_APPENDING: Final = 6
 
 
@@ -34,7 +38,7 @@ class LongerPass:
     end_ns: int
     places: int
     appended: bool
-    """Whether an operator that appends one token was recorded."""
+    """Whether operators were recorded that append one token, or pick the next one of each sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +84,12 @@ def _size(text: str | None, at: int) -> tuple[int, int, int] | None:
 
 def longer_passes(rank: RankCase, found: Products) -> list[LongerPass]:
     """The passes that compute a sequence again because it grew by one place, by time."""
-    appended = _appended_to(rank)
+    appended, picked = _appended_to(rank), _picks(rank)
     weights = np.unique(found.size[:, 1:], axis=0, return_inverse=True)[1].ravel() if len(found.at) else found.at
     best: list[LongerPass] = []
     for weight in np.unique(weights):
         of_weight = weights == weight
-        passes = _growing(found.at[of_weight], found.size[of_weight, 0], _end(rank), appended)
+        passes = _growing(found.at[of_weight], found.size[of_weight, 0], _end(rank), appended, picked)
         best = max(best, passes, key=len)
     return best
 
@@ -109,7 +113,30 @@ def _appended_to(rank: RankCase) -> set[int]:
     return out
 
 
-def _growing(at: NDArray[np.int64], rows: NDArray[np.int64], end: int, appended: set[int]) -> list[LongerPass]:
+def _picks(rank: RankCase) -> dict[int, list[int]]:
+    """For each number of sequences when the next token of each was picked, from as many as an embedding has rows."""
+    table = rank.trace.operators
+    chosen = table.filter(matching(table["name"], lambda name: name in _PICKS or name == _LOOK_UP))
+    found: list[tuple[int, int, int]] = []
+    vocabularies: set[int] = set()
+    for name, at, text in zip(chosen["name"].cast(str), chosen["ts_ns"], chosen["input_dims"].cast(str), strict=True):
+        shape = (parse_json(text) or [[]])[0] if text else []
+        if not isinstance(shape, list) or len(shape) != 2 or not all(type(size) is int for size in shape):
+            continue
+        if name == _LOOK_UP:
+            vocabularies.add(shape[0])
+        else:
+            found.append((shape[0], shape[1], at))
+    out: dict[int, list[int]] = {}
+    for batch, columns, at in found:
+        if columns in vocabularies:
+            out.setdefault(batch, []).append(at)
+    return out
+
+
+def _growing(
+    at: NDArray[np.int64], rows: NDArray[np.int64], end: int, appended: set[int], picked: Mapping[int, Sequence[int]]
+) -> list[LongerPass]:
     """The passes through products with one matrix whose number of rows is one batch more than in the pass before.
 
     Layers with the same weights follow each other with the same number of rows.
@@ -126,7 +153,9 @@ def _growing(at: NDArray[np.int64], rows: NDArray[np.int64], end: int, appended:
             continue
         if len(run) + 1 >= _LEAST_LENGTHS:
             grown = lengths[run[0]] - lengths[run[0] - 1]
-            seen = bool(appended & {lengths[one - 1] // grown for one in run})
+            seen = bool(appended & {lengths[one - 1] // grown for one in run}) or all(
+                any(times[one - 1] < when < times[one] for when in picked.get(grown, ())) for one in run
+            )
             if seen or len(run) + 1 >= _LEAST_WITHOUT_APPENDING:
                 out += [LongerPass(times[one], times[one + 1], lengths[one] // grown, seen) for one in run]
         run = []

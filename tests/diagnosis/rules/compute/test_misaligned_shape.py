@@ -77,6 +77,49 @@ def test_even_sizes_and_odd_ones_that_cost_nothing_are_none(columns: int, slower
     assert "compute.misaligned-shape" not in found_in(job.built)
 
 
+def products(
+    one: list[int], other: list[int], strides: list[list[int]] | None = None, *, lasts: float = COST
+) -> set[str]:
+    """The causes of eight steps of even products, and one of these sizes that is slower."""
+    job = Job(A100)
+    more: dict[str, Any] = {} if strides is None else {"Input Strides": strides}
+    flops_ns = 2 * one[0] * one[1] * other[1] / 200e12 * 1e9
+    for _ in job.steps(8):
+        for _ in range(2):
+            job.operator(
+                "aten::mm", KERNEL, nanoseconds(4096), **shaped([ROWS, INNER], [INNER, 4096], dtype="c10::Half")
+            )
+        job.operator("aten::mm", KERNEL, round(flops_ns * lasts), **shaped(one, other, dtype="c10::Half"), **more)
+        job.wait()
+    return set(found_in(job.built))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "strides"),
+    [
+        ([4099, INNER], [INNER, 4096], None),  # a batch of odd size: no row begins elsewhere for it
+        ([4099, INNER], [INNER, 4096], [[INNER, 1], [1, INNER]]),
+        ([INNER, 4099], [4099, 4096], None),  # the gradient of a weight adds up over it
+        ([INNER, 4099], [4099, 4096], [[1, INNER], [4096, 1]]),
+        ([ROWS, 4094], [4094, 4096], [[4096, 1], [4096, 1]]),  # a part of rows of even length
+    ],
+)
+def test_the_number_of_a_batchs_rows_is_free(one: list[int], other: list[int], strides: list[list[int]] | None) -> None:
+    assert "compute.misaligned-shape" not in products(one, other, strides)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "strides"),
+    [
+        ([ROWS, INNER], [INNER, 10922], [[INNER, 1], [1, INNER]]),  # the product's rows
+        ([ROWS, 10922], [10922, 4096], [[10922, 1], [1, 10922]]),  # those of the first matrix, and of a weight
+        ([INNER, ROWS], [ROWS, 4096], [[1, 10922], [4096, 1]]),  # those of a matrix that is read transposed
+    ],
+)
+def test_rows_that_begin_at_odd_places_are_slow(one: list[int], other: list[int], strides: list[list[int]]) -> None:
+    assert "compute.misaligned-shape" in products(one, other, strides)
+
+
 def test_where_all_are_odd_the_reference_says_what_it_costs() -> None:
     job = Job(A100)
     lasts = round(nanoseconds(10922) * COST)

@@ -84,3 +84,16 @@ def test_looks_that_found_a_function_of_evaluation(share: float, part: str, *, f
     assert list(found) == (["episodic.evaluation"] if fires else [])
     if fires:
         is_worth(found["episodic.evaluation"], 1 / (1 - share), within=0.1)
+
+
+@pytest.mark.parametrize("name", ["transformers/trainer.py(4300): evaluation_loop", "eval.py(12): evaluate"])
+def test_a_job_that_evaluates_and_does_nothing_else_interrupts_no_training(name: str) -> None:
+    job = Job()
+    for number in job.steps(8):
+        job.python(50_000)
+        begin = job.at
+        for _ in range(1 + number % 3):
+            job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+        job.built.python(name, at=begin, lasts=job.at - begin)
+    assert "episodic.evaluation" not in found_in(job.built)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
@@ -99,20 +100,42 @@ def _misaligned_calls(rank: RankCase) -> Mask:
     half = [number for number, name in enumerate(work.dtypes) if name in ("float16", "bfloat16")]
     rows = np.flatnonzero(np.isin(work.dtype_of, half) & (work.dense > 0))
     columns = ("name", "input_dims", "input_types", "concrete_inputs", "input_strides")
-    seen: dict[tuple[str | None, ...], bool] = {}
-    for row, values in zip(rows.tolist(), table[rows].select(columns).iter_rows(), strict=True):
-        key = tuple(None if value is None else str(value) for value in values)
-        if key not in seen:
-            seen[key] = key[0] in MATRIX_PRODUCTS and _is_misaligned(key[1:])
-        out[row] = seen[key]
+    keys = [
+        (row, tuple(None if value is None else str(value) for value in values))
+        for row, values in zip(rows.tolist(), table[rows].select(columns).iter_rows(), strict=True)
+    ]
+    factors = {key: _factors(key[1:]) for key in {key for _, key in keys} if key[0] in MATRIX_PRODUCTS}
+    made = {found[1].shape[-1] for found in factors.values() if found is not None}
+    misaligned = {key for key, found in factors.items() if found is not None and _is_misaligned(*found, made)}
+    out[[row for row, key in keys if key in misaligned]] = True
     return out
 
 
-def _is_misaligned(recorded: tuple[str | None, ...]) -> bool:
+def _factors(recorded: tuple[str | None, ...]) -> tuple[TensorSpec, TensorSpec] | None:
+    """The two matrices, or stacks of them, that a call multiplies."""
     arguments = parse(recorded[0], recorded[1], recorded[2], recorded[3]) or []
     tensors = [argument for argument in arguments if isinstance(argument, TensorSpec) and len(argument.shape) >= 2]
-    sizes = {size for tensor in tensors[-2:] for size in tensor.shape[-2:]}
+    return (tensors[-2], tensors[-1]) if len(tensors) >= 2 else None
+
+
+def _is_misaligned(one: TensorSpec, other: TensorSpec, made: AbstractSet[int]) -> bool:
+    """Whether rows of a matrix, or of the product, begin at places that are no multiple of 16 bytes.
+
+    A row is as long as the matrix has columns, or rows where it is stored transposed. The number of a batch's rows is
+    thus free. Without strides the length of the sum counts only if a product of the recording makes (``made``) rows of
+    that length: else it may be the number of a batch's rows, in the gradient of a weight.
+    """
+    (inner, columns) = other.shape[-2:]
+    if one.strides is None or other.strides is None:
+        sizes = {columns} | ({inner} & made)
+    else:
+        sizes = {columns, _row_of(one), _row_of(other)}
     return any(size % _ALIGNMENT and size > _ALIGNMENT for size in sizes)
+
+
+def _row_of(matrix: TensorSpec) -> int:
+    """The distance in memory between two rows of a matrix, or two columns of one that is stored transposed."""
+    return max((matrix.strides or matrix.shape)[-2:])
 
 
 def in_trace_of_fourier(case: Case) -> Iterator[Replayed]:

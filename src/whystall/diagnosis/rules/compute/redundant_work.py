@@ -22,6 +22,7 @@ from whystall.diagnosis.detectors.einsum_order import einsum_order
 from whystall.diagnosis.detectors.factored_steps import factored_steps
 from whystall.diagnosis.detectors.forward_again import repeated_operators, times_again
 from whystall.diagnosis.detectors.frees import between, given_back
+from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, durations
 from whystall.diagnosis.detectors.low_rank import low_rank
 from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.passes_again import AGAIN, goes_through_again, summed_at_the_end
@@ -46,6 +47,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged
+from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _REMEDIES: Final = CAUSE.remedies
@@ -56,6 +58,9 @@ _FASTER_CACHED: Final = CAUSE.threshold("faster_cached")
 _OF_FEW_STEPS: Final = CAUSE.threshold("of_few_steps")
 # Bytes of a weight; fewer in half precision.
 _BYTES: Final = 4
+# The times that calls and weights take for one token, of what is expected: at the slowest, at the fastest.
+_TIMES: Final = (3.0, 0.3)
+_TIMES_ON_DEVICE: Final = (1.6, 0.9)
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _IN_WATCHED: Final = (
     *(given_again, in_rows_that_are_alike, that_a_mask_drops, that_is_read_in_part, that_nothing_reads),
@@ -126,6 +131,7 @@ def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
         inside, places = operators_within(rank, passes)
         nodes = case.work_of(rank, inside)
         weights = _with_weights(rank, found, passes)
+        slowest, fastest = _TIMES_ON_DEVICE if rank.on_device else _TIMES
         left = _left(case, rank, places, weights, 1.0)
         saved = int((case.replayed.duration * (1 - left))[case.in_window(nodes)].sum()) // max(case.steps, 1)
         if saved < _LEAST_SHARE * case.step_ns:
@@ -141,8 +147,8 @@ def in_trace_of_decoding(case: Case) -> Iterator[Replayed]:
                 evidence.time("work on places that were computed before", saved, case.events_of(nodes), per=case.per),
             ),
             removal=case.without(nodes, left),
-            floor=case.without(nodes, _left(case, rank, places, weights, 3.0)),
-            ceiling=case.without(nodes, _left(case, rank, places, weights, 0.3)),
+            floor=case.without(nodes, _left(case, rank, places, weights, slowest)),
+            ceiling=case.without(nodes, _left(case, rank, places, weights, fastest)),
             method="replay: one place of each sequence, at what calling an operator and reading its weights takes",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
@@ -285,9 +291,21 @@ def _first_bytes(dims: str | None, types: str | None) -> int:
 
 
 def _with_weights(rank: RankCase, found: Products, passes: list[LongerPass]) -> NDArray[np.float64]:
-    """The least time of each operator for one token: its call, and for a product reading its matrix, too."""
+    """The least time of each operator for one token: its call, and for a product reading its matrix, too.
+
+    On a device the call is the host's; a matrix is read at the bandwidth that copies reach.
+    """
+    elements = found.size[:, 1] * found.size[:, 2]
+    if rank.on_device:
+        out = np.zeros(len(rank.trace.operators))
+        peak = rank.workings.peak
+        if peak is not None and peak.memory_bytes_per_s:
+            types = rank.trace.operators["input_types"].gather(found.operator).cast(str).to_list()
+            item = np.array([_BYTES / 2 if text and _HALF.search(text) else _BYTES for text in types])
+            out[found.operator] = elements * item / (peak.memory_bytes_per_s * BANDWIDTH_REACHED) * 1e9
+        return out
     out = np.full(len(rank.trace.operators), CALL_NS)
-    matrix = found.size[:, 1] * found.size[:, 2] * _BYTES
+    matrix = elements * _BYTES
     # Matrices that fit a core's caches together are still there when the next place comes.
     of_pass = [int(matrix[(found.at >= one.begin_ns) & (found.at < one.end_ns)].sum()) for one in passes]
     kept = float(np.median(of_pass)) <= _CACHED_BYTES
@@ -299,10 +317,21 @@ def _left(
     case: Case, rank: RankCase, places: NDArray[np.int64], least_ns: NDArray[np.float64], times: float
 ) -> NDArray[np.float64]:
     """Remaining share of each node for work on one place, if calls and weights take ``times`` as long."""
-    own = np.maximum(rank.trace.operators["self_ns"].to_numpy(), 1)
     places = np.maximum(places, 1)  # a damaged file may say that a sequence has none
-    left = 1 / places if rank.on_device else np.minimum(np.maximum(1 / places, times * least_ns / own), 1.0)
-    return case.operator_values(rank, left, 1.0)
+    if rank.on_device:
+        return case.operator_values(
+            rank, np.clip(np.maximum(1 / places, times * least_ns / _on_device(rank)), 0, 1), 1.0
+        )
+    own = np.maximum(rank.trace.operators["self_ns"].to_numpy(), 1)
+    return case.operator_values(rank, np.minimum(np.maximum(1 / places, times * least_ns / own), 1.0), 1.0)
+
+
+def _on_device(rank: RankCase) -> NDArray[np.float64]:
+    """How long the device worked for each operator, in nanoseconds; at least one."""
+    operator = rows_of(rank.trace.device_events["operator"])
+    known = operator >= 0
+    count = len(rank.trace.operators)
+    return np.maximum(np.bincount(operator[known], durations(rank)[known], minlength=count), 1.0)
 
 
 RULE = Rule(
