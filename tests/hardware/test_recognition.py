@@ -29,7 +29,7 @@ H100 = Traits(capability=(9, 0), units=132, memory_bytes=85_045_870_592)
         ("NVIDIA A100-PG509-200", A100_PG509, 312, 1555),
         (None, GFX942, 1307.4, 5300),
         ("", GFX942, 1307.4, 5300),
-        ("AMD Radeon Graphics", MI250, 181, 1600),
+        ("AMD Radeon Graphics", MI250, 362.1 / 2, 3277 / 2),  # an MI210 has 181 and 1600
         ("Graphics Device", H100, 989, 3350),
     ],
 )
@@ -67,7 +67,7 @@ def test_of_parts_that_nothing_tells_apart_only_what_they_agree_on_is_known() ->
     [
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", Traits(capability=(9, 0), units=16, memory_bytes=10 * GIB)),
         ("GRID A100-4C", Traits(capability=(8, 0), units=108, memory_bytes=4 * GIB)),
-        ("NVIDIA GeForce GTX 1080", Traits(capability=(6, 1), units=20, memory_bytes=8 * GIB)),  # no row is like it
+        ("NVIDIA GeForce GTX 980", Traits(capability=(5, 2), units=16, memory_bytes=4 * GIB)),  # no row is like it
         ("NVIDIA A100-PG509-200", Traits(units=108, memory_bytes=A100_PG509.memory_bytes)),
         (None, Traits()),
     ],
@@ -79,12 +79,13 @@ def test_other_parts_and_parts_of_parts_stay_unknown(name: str | None, traits: T
 @pytest.mark.parametrize(
     ("name", "traits", "fp32", "tf32"),
     [  # what the makers' data sheets say of these parts
-        ("NVIDIA RTX A5000", Traits(capability=(8, 6), units=64, memory_bytes=24 * GIB), 27.8, 55.6),
-        ("NVIDIA RTX A4000", Traits(capability=(8, 6), units=48, memory_bytes=16 * GIB), 19.2, 38.3),
-        ("NVIDIA GeForce RTX 3060", Traits(capability=(8, 6), units=28, memory_bytes=12 * GIB), 12.7, 12.7),
+        ("NVIDIA RTX A2000 12GB", Traits(capability=(8, 6), units=26, memory_bytes=12 * GIB), 8.0, 16.0),
+        ("NVIDIA GeForce RTX 3080", Traits(capability=(8, 6), units=70, memory_bytes=12 * GIB), 30.6, 30.6),
         ("NVIDIA GeForce RTX 4090 D", Traits(capability=(8, 9), units=114, memory_bytes=24 * GIB), 73.5, 73.5),
-        ("NVIDIA L20", Traits(capability=(8, 9), units=92, memory_bytes=48 * GIB), 59.8, 119.5),
-        ("NVIDIA GeForce RTX 2080 Ti", Traits(capability=(7, 5), units=68, memory_bytes=11 * GIB), 13.4, None),
+        ("NVIDIA GeForce RTX 4070 SUPER", Traits(capability=(8, 9), units=56, memory_bytes=12 * GIB), 35.5, 35.5),
+        ("NVIDIA RTX 5880 Ada Generation", Traits(capability=(8, 9), units=110, memory_bytes=48 * GIB), 69.3, 138.6),
+        ("NVIDIA GeForce RTX 2080 SUPER", Traits(capability=(7, 5), units=48, memory_bytes=8 * GIB), 11.2, None),
+        ("NVIDIA GeForce GTX 1080", Traits(capability=(6, 1), units=20, memory_bytes=8 * GIB), 8.9, None),
         ("NVIDIA H20", Traits(capability=(9, 0), units=78, memory_bytes=150_754_820_096), 44.0, 74.0),
     ],
 )

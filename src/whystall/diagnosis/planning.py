@@ -13,7 +13,10 @@ from whystall.replay.graph import Change
 
 
 def plan(case: Case, firing: Sequence[Weighed]) -> Plan | None:
-    """All firing causes removed one after the other, the best next each time; gains of sets are replayed, not added.
+    """All firing causes removed one after the other; gains of sets are replayed, not added.
+
+    The first finding comes first, then the best next each time: a general cause that holds a specific one has the
+    larger gain by itself, and its remedy is not the first to try.
 
     If samples value a cause below its replay, it counts by that ratio. If they found more than the recorded steps show,
     the plan gains no less than that.
@@ -28,7 +31,8 @@ def plan(case: Case, firing: Sequence[Weighed]) -> Plan | None:
     replayed = reached = alone = 0.0
     weight = {id(one): _sampled_weight(case, one) for one in left}
     while left:
-        tried = [(saved_by(case, together(case, change, one.candidate.removal), whole), one) for one in left]
+        next_ones = left if order else left[:1]
+        tried = [(saved_by(case, together(case, change, one.candidate.removal), whole), one) for one in next_ones]
         saved, best = max(tried, key=lambda pair: ((pair[0] - replayed) * weight[id(pair[1])], pair[1].candidate.cause))
         left.remove(best)
         added = max(saved - replayed, 0.0) * weight[id(best)]

@@ -114,7 +114,7 @@ def _appended_to(rank: RankCase) -> set[int]:
 
 
 def _picks(rank: RankCase) -> dict[int, list[int]]:
-    """For each number of sequences when the next token of each was picked, from as many as an embedding has rows."""
+    """For each number of sequences when one token of a vocabulary, the rows of an embedding, was picked for each."""
     table = rank.trace.operators
     chosen = table.filter(matching(table["name"], lambda name: name in _PICKS or name == _LOOK_UP))
     found: list[tuple[int, int, int]] = []

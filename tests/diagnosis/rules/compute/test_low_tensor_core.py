@@ -10,6 +10,7 @@ from tests.diagnosis.jobs import A100, GAP_NS, MI300X, V100, Job, is_worth, shap
 
 SIZE: Final = 4096
 FLOPS: Final = 2 * SIZE**3
+RTX_3090: Final = {"id": 0, "name": "NVIDIA GeForce RTX 3090", "computeMajor": 8, "computeMinor": 6}
 REACHED: Final = 0.7  # of the peak, by good kernels (reference: causes.md, eta)
 
 
@@ -80,3 +81,29 @@ def test_a_product_of_one_row_is_bound_by_memory_and_gains_nothing() -> None:
         job.wait()
     assert job.step_ns > 8 * (read_ns + GAP_NS)
     assert "compute.low-tensor-core" not in found_in(job.built)
+
+
+@pytest.mark.parametrize(
+    ("before", "patch"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>", "torch.autocast"),
+        ("void kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 1>(float*, unsigned char*, float*)", "bnb_4bit"),
+    ],
+)
+def test_single_precision_where_tf32_is_no_faster_is_worth_what_16_bits_bring(before: str, patch: str) -> None:
+    """A GeForce RTX 3090 has a peak of 35.6 TFLOP/s in single precision and in TF32, and of 71 in 16 bits."""
+    job = Job(RTX_3090)
+    slow, fast = nanoseconds(35.6, 0.8), nanoseconds(71)
+    for _ in job.steps(8):
+        job.launch(before, 100_000)
+        for _ in range(3):
+            job.operator(
+                "aten::mm", "ampere_sgemm_128x64_tn", slow, **shaped([SIZE, SIZE], [SIZE, SIZE], dtype="float")
+            )
+        job.wait()
+    found = found_in(job.built)
+    is_worth(found["compute.low-tensor-core"], job.step_ns / (job.step_ns - 3 * (slow - fast)), within=0.1)
+    assert "compute.fp32-matmul" not in found
+    remedy = found["compute.low-tensor-core"].remedy
+    assert remedy is not None
+    assert patch in (remedy.patch or "")

@@ -1,7 +1,8 @@
-"""16-bit matrices on kernels without tensor cores, or single precision where there is no TF32."""
+"""16-bit matrices on kernels without tensor cores, or single precision where TF32 is missing or no faster."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -14,9 +15,13 @@ from whystall.diagnosis.detectors.kernels import durations, faster_by_names, fas
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.hardware.accelerators import Accelerator
 from whystall.replay.graph import Mask
+from whystall.trace.columns import distinct
 
 CAUSE: Final = cause_beside(__name__)
+_TF32_GAINS: Final = CAUSE.threshold("tf32_gains")
+_DEQUANTIZES: Final = re.compile(r"dequant", re.IGNORECASE)
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -30,7 +35,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if peak is None or not peak.fp32_tflops:
             continue
         half = work.dtype_of("float16") | work.dtype_of("bfloat16")
-        if not peak.tf32_tflops:
+        if not _gains_by_tf32(peak):
             half |= work.dtype_of("float32")
         chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & half & work.classified.has("cuda-cores")
         chosen &= ~converted_convolutions(rank).computes  # which are compute.slow-convolution
@@ -58,7 +63,7 @@ def by_names(case: Case) -> Iterator[Replayed]:
         if peak is None or not peak.fp32_tflops or not best or rank.analysis.signals.get("shapes"):
             continue
         chosen = scalar_kernels(work, "float16") | scalar_kernels(work, "bfloat16")
-        if not peak.tf32_tflops:
+        if not _gains_by_tf32(peak):
             chosen |= scalar_kernels(work, "float32")
         if chosen.any():
             ratio = peak.fp32_tflops / best
@@ -66,11 +71,18 @@ def by_names(case: Case) -> Iterator[Replayed]:
             yield replace(found, remedy=_remedy(rank, chosen, scalar_kernels(work, "float32")))
 
 
+def _gains_by_tf32(peak: Accelerator) -> bool:
+    """Whether products in single precision are faster on tensor cores; GeForce cards reach the same peak on both."""
+    return bool(peak.tf32_tflops and peak.fp32_tflops and peak.tf32_tflops >= _TF32_GAINS * peak.fp32_tflops)
+
+
 def _remedy(rank: RankCase, chosen: Mask, single: Mask) -> Remedy | None:
     """The remedy for what most of the time is: products of 16 bits, or ``single`` precision without bfloat16."""
     took, peak = durations(rank), rank.workings.peak
     if took[chosen & ~single].sum() >= took[chosen & single].sum():
         return CAUSE.remedies["of_16_bits"]
+    if any(_DEQUANTIZES.search(name) for name in distinct(rank.trace.device_events["name"])):
+        return CAUSE.remedies["dequantized"]
     return CAUSE.remedies["without_bf16"] if peak is not None and not peak.bf16_tflops else None
 
 
