@@ -79,11 +79,11 @@ def test_other_parts_and_parts_of_parts_stay_unknown(name: str | None, traits: T
 @pytest.mark.parametrize(
     ("name", "traits", "fp32", "tf32"),
     [  # what the makers' data sheets say of these parts
-        ("NVIDIA RTX A2000 12GB", Traits(capability=(8, 6), units=26, memory_bytes=12 * GIB), 8.0, 16.0),
+        ("NVIDIA RTX A4500 Laptop GPU", Traits(capability=(8, 6), units=46, memory_bytes=16 * GIB), 18.5, 37.0),
         ("NVIDIA GeForce RTX 3080", Traits(capability=(8, 6), units=70, memory_bytes=12 * GIB), 30.6, 30.6),
         ("NVIDIA GeForce RTX 4090 D", Traits(capability=(8, 9), units=114, memory_bytes=24 * GIB), 73.5, 73.5),
         ("NVIDIA GeForce RTX 4070 SUPER", Traits(capability=(8, 9), units=56, memory_bytes=12 * GIB), 35.5, 35.5),
-        ("NVIDIA RTX 5880 Ada Generation", Traits(capability=(8, 9), units=110, memory_bytes=48 * GIB), 69.3, 138.6),
+        ("NVIDIA RTX 2000 Ada Generation", Traits(capability=(8, 9), units=22, memory_bytes=16 * GIB), 12.0, 24.0),
         ("NVIDIA GeForce RTX 2080 SUPER", Traits(capability=(7, 5), units=48, memory_bytes=8 * GIB), 11.2, None),
         ("NVIDIA GeForce GTX 1080", Traits(capability=(6, 1), units=20, memory_bytes=8 * GIB), 8.9, None),
         ("NVIDIA H20", Traits(capability=(9, 0), units=78, memory_bytes=150_754_820_096), 44.0, 74.0),

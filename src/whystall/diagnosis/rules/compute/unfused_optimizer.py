@@ -21,15 +21,14 @@ from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.discarded import outside_of_autograd
-from whystall.diagnosis.detectors.kernels import prompt
+from whystall.diagnosis.detectors.loops_over_tensors import FEW_KERNELS, joined
 from whystall.diagnosis.detectors.recorded_sizes import Shape, first_elements, first_size
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
-from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Change, EdgeKind, Mask, Times
+from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
 from whystall.vocabulary.optimizers import optimizer_named, optimizers
 
@@ -42,7 +41,6 @@ _AVERAGE_PASSES: Final = int(CAUSE.threshold("average_passes"))
 _COLD_NS: Final = CAUSE.threshold("cold_ns")
 _MOST_OF_THEM: Final = 0.8
 _MOST_OF_ONE: Final = 1.5
-_FEW_KERNELS: Final = 4
 # How torch marks an optimizer's step, and names its loop over parameters: "Optimizer.step#AdamW.step",
 # "torch.optim.adam:_single_tensor_adam".
 _MARKED: Final = re.compile(r"^Optimizer\.step#(?:\w+\.)*?(\w+)\.step$")
@@ -106,37 +104,25 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
         many = rank.workings.classified.has("multi-tensor")
         count = int(np.count_nonzero(own)) / len(begin)
         if count >= _LEAST_KERNELS and np.count_nonzero(own & many) <= np.count_nonzero(own) / 10:
-            yield _as_few_kernels(case, rank, own, count)
-
-
-def _as_few_kernels(case: Case, rank: RankCase, own: Mask, count: float) -> Replayed:
-    graph = case.replayed
-    begin, end, _ = rank.optimizer_steps
-    nodes = case.nodes(rank, device=own)
-    host = work_within(case, rank, begin, end)
-    duration = graph.duration.astype(np.float64)
-    total = float(duration[nodes].sum())
-    fused = _fused_ns(rank, begin, end) * len(begin)
-    duration[nodes] *= min(fused / max(total, 1.0), 1.0) if fused else 1 / 3
-    duration[host] *= min(_FEW_KERNELS / count, 1.0)
-    lag = np.where((graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target], np.minimum(graph.lag, 0), graph.lag)
-    per_step = case.time_of(nodes)
-    return Replayed(
-        cause=CAUSE.id,
-        attributed_ns=per_step,
-        evidence=(
-            evidence.count("kernels in an optimizer's step", count, case.events_of(nodes)),
-            evidence.time("their device time", per_step, per=case.per),
-            evidence.time("host time of an optimizer's step", case.time_of(host)),
-        ),
-        removal=Change(duration=duration.astype(np.int64), lag=lag, delay=prompt(case, nodes)),
-        ceiling=case.without(nodes | host),
-        method="replay: a few kernels that read and write each parameter's state once",
-        ranks=(rank.rank,),
-        uncertainty=0.2,
-        rivals=("host.launch-bound", "compute.fusible"),
-        remedy=_remedy(_marked(rank)),
-    )
+            fused_ns = _fused_ns(rank, begin, end) * len(begin)
+            nodes, host, removal = joined(case, rank, own, (begin, end), left=FEW_KERNELS / count, takes_ns=fused_ns)
+            per_step = case.time_of(nodes)
+            yield Replayed(
+                cause=CAUSE.id,
+                attributed_ns=per_step,
+                evidence=(
+                    evidence.count("kernels in an optimizer's step", count, case.events_of(nodes)),
+                    evidence.time("their device time", per_step, per=case.per),
+                    evidence.time("host time of an optimizer's step", case.time_of(host)),
+                ),
+                removal=removal,
+                ceiling=case.without(nodes | host),
+                method="replay: a few kernels that read and write each parameter's state once",
+                ranks=(rank.rank,),
+                uncertainty=0.2,
+                rivals=("host.launch-bound", "compute.fusible"),
+                remedy=_remedy(_marked(rank)),
+            )
 
 
 def _fused_ns(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> float:
