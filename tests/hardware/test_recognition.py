@@ -148,3 +148,11 @@ def test_a_trace_without_a_name_is_rated(listed: int, used: int) -> None:
     (rated,) = analyze_trace(built.load()).efficiency
     assert rated.peak == "MI300X"
     assert rated.mfu == pytest.approx(2 * 1000**3 / 10e-6 / 1307.4e12)
+
+
+def test_architectures_of_two_vendors_may_have_one_number() -> None:
+    """(9, 0) is NVIDIA's Hopper and AMD's gfx90a."""
+    found = recognise("NVIDIA H100 64GB HBM2", Traits(capability=(9, 0), units=120, memory_bytes=64 * GIB))
+    assert found is not None
+    assert found.vendor == "NVIDIA"
+    assert "MI2" not in found.source

@@ -21,6 +21,7 @@ _MOST_SHOWN: Final = 1.02
 _ALIKE: Final = 0.15
 # NVIDIA's GeForce parts do matrix products with single-precision accumulation at half the rate of others (whitepapers
 # of GA102 and Ada: RTX 4090 165.2 and 330.3 TFLOP/s).
+_AMDS: Final = re.compile(r"\bAMD\b|Instinct|Radeon|\bMI\d", re.IGNORECASE)
 _GEFORCE: Final = re.compile(r"GeForce|TITAN", re.IGNORECASE)
 _GEFORCE_ROW: Final = re.compile(r"RTX \d{4}( Ti| Super)?$", re.IGNORECASE)
 _VIRTUAL: Final = re.compile(r"^GRID |vGPU|-\d+[ABCQ]$")
@@ -102,7 +103,15 @@ def _derived(name: str | None, traits: Traits) -> Accelerator | None:
     """The peaks of a named part if each unit does the work of a listed part's unit, at that part's clock."""
     if name is None or traits.units is None:
         return None
-    rows = [row for row in table() if row.capability == traits.capability and row.compute_units and row.fp32_tflops]
+    is_amds = bool(_AMDS.search(name))  # architectures of two vendors have one number
+    rows = [
+        row
+        for row in table()
+        if row.capability == traits.capability
+        and row.compute_units
+        and row.fp32_tflops
+        and (row.vendor == "AMD") == is_amds
+    ]
     named = find(name)  # a variant with another memory; the units of some parts do less than their architecture's
     rows = [row for row in rows if named is None or row is named]
     if not rows:

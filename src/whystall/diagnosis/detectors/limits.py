@@ -26,6 +26,8 @@ _EXPENSIVE: Final = 0.2
 # Kernels that take this many times as long as their work needs are usual (reference: causes.md, "eta"; tiles, tails);
 # beyond it the excess has no explanation.
 _FAR: Final = 1 / 0.35
+# Beyond this many the work is not known: the recorded sizes are those of another part of the call.
+_BEYOND_BELIEF: Final = 100
 # Blocks per multiprocessor up to which any kernel leaves half of the device idle.
 _FEW: Final = 0.5
 
@@ -165,5 +167,5 @@ def _far_families(rank: RankCase) -> Iterator[FarFamily]:
     for family in sorted(set(work.family[known].tolist())):
         chosen = known & (work.family == family)
         taken, needed = float(call_ns[owner[chosen]].sum()), float(least[chosen].sum())
-        if taken >= _EXPENSIVE * total and taken >= _FAR * needed:
+        if taken >= _EXPENSIVE * total and _FAR * needed <= taken <= _BEYOND_BELIEF * needed:
             yield FarFamily(str(family) or "other", taken / total, taken / needed)

@@ -168,6 +168,26 @@ def test_a_mask_of_padding_hides_no_half_of_the_scores() -> None:
     job = attention(A100, MASK, BY_KEY, SLOW_NS, "c10::BFloat16", HEAD)
     finding = found_in(job.built)["compute.masked-attention"]
     is_worth(finding, job.step_ns / (job.step_ns - (SLOW_NS - 2 * FLASH_CAUSAL_NS)), within=0.1)
+    assert finding.remedy is not None
+    assert "same for every query" in finding.remedy.text
+    assert "is_causal" not in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(("given", "causal"), [([1, 1, 1, TOKENS], False), ([1, 1, TOKENS, TOKENS], True), ([], True)])
+def test_older_recordings_show_the_mask_before_it_was_expanded(given: list[int], causal: bool) -> None:
+    """They hold no strides: only the call of attention itself shows whether a mask has a row for each query."""
+    job = Job(A100)
+    kernel = "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<...>::Params)"
+    types: dict[str, Any] = {"Input type": ["c10::BFloat16"] * 4 + ["Scalar"] * 4}
+    for _ in job.steps(8):
+        outer: dict[str, Any] = {"Input Dims": [QUERY, QUERY, QUERY, given, [], [], [], []], **types}
+        with job.inside("aten::scaled_dot_product_attention", **outer):
+            dims: dict[str, Any] = {"Input Dims": [QUERY, QUERY, QUERY, MASK, [], [], [], []]}
+            job.operator("aten::_scaled_dot_product_efficient_attention", kernel, SLOW_NS, **dims, **types)
+        job.wait()
+    remedy = found_in(job.built)["compute.masked-attention"].remedy
+    assert remedy is not None
+    assert ("is_causal" in (remedy.patch or "")) == causal
 
 
 @pytest.mark.parametrize(

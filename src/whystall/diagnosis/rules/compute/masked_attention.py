@@ -23,9 +23,11 @@ from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.json_text import parse_json
 from whystall.replay.graph import Change, Mask
 from whystall.run_folder.observations import AttendedScores
 from whystall.trace.columns import judged, matching
+from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _MOST_SEEN: Final = CAUSE.threshold("most_seen")
@@ -48,6 +50,8 @@ _MASK_AT: Final = {
 }
 """The place of the mask among the arguments; the query comes three places before it."""
 _FORWARD: Final = 3
+_ATTENTION: Final = "aten::scaled_dot_product_attention"
+_PARENTS: Final = 3
 _OF_16_BITS: Final = frozenset({"bfloat16", "float16"})
 _LARGEST_HEAD: Final = 256
 _FORWARD_REACHES: Final = CAUSE.threshold("forward_reaches")
@@ -63,6 +67,15 @@ _FLASH: Final = Remedy(
     patch="-F.scaled_dot_product_attention(q, k, v, attn_mask=mask)\n"
     "+F.scaled_dot_product_attention(q, k, v, is_causal=True)",
     risk="A mask that hides more than later positions, such as padding, must be kept in another form.",
+)
+_SAME_FOR_ALL: Final = Remedy(
+    text="The mask is the same for every query: it hides padding, or nothing, and still selects the memory-efficient "
+    "kernels, since flash kernels take no mask. Pass none where it hides nothing, as for a batch of one; cut keys and "
+    "values to the places that it leaves; give a batch of several lengths unpadded "
+    '(attn_implementation="flash_attention_2" in Transformers, torch.nested).',
+    patch="-F.scaled_dot_product_attention(q, k, v, attn_mask=mask)\n"
+    "+F.scaled_dot_product_attention(q, k[:, :, :length], v[:, :, :length])  # length: keys that the mask leaves",
+    risk="Asking the mask on the device whether it hides anything is a wait in each step: ask where it is made.",
 )
 _TO_FEWER_KEYS: Final = Remedy(
     text="Cut keys, values and mask to what some query sees before attention is called: of a cache to what is written "
@@ -224,10 +237,10 @@ def on_a_gpu(case: Case) -> Iterator[Replayed]:
 
 
 class _Masked(NamedTuple):
-    """A call of attention with a mask: its operator's row, and whether each query has keys of its own."""
+    """A call of attention with a mask: its operator's row, and whether each query has keys of its own (if known)."""
 
     row: int
-    by_query: bool
+    by_query: bool | None
     backward: bool
 
 
@@ -241,9 +254,34 @@ def _with_mask(rank: RankCase) -> list[_Masked]:
         mask = call.arguments[at] if call is not None and len(call.arguments) > at else None
         if call is None or not isinstance(mask, TensorSpec) or not mask.shape or not _has_flash(call.arguments[at - 3]):
             continue
-        by_query = mask.strides is None or len(mask.strides) < _OF_PRODUCT or mask.strides[-2] != 0
-        found.append(_Masked(row, by_query, at > _FORWARD))
-    return found
+        found.append(_Masked(row, _by_query(mask, _given(rank, row)), at > _FORWARD))
+    known = {one.by_query for one in found}
+    unknown = known not in ({False, None}, {False})  # a backward pass has the mask of its forward pass
+    return [one._replace(by_query=unknown if one.by_query is None else one.by_query) for one in found]
+
+
+def _by_query(mask: TensorSpec, given: tuple[int, ...]) -> bool | None:
+    """Whether a mask has a row of its own for each query; ``given`` is its shape before it was expanded, if known."""
+    if len(mask.shape) < _OF_PRODUCT or mask.shape[-2] == 1 or given[-2:-1] == (1,):
+        return len(mask.shape) < _OF_PRODUCT
+    if mask.strides is not None and len(mask.strides) >= _OF_PRODUCT:
+        return mask.strides[-2] != 0
+    return True if given else None
+
+
+def _given(rank: RankCase, row: int) -> tuple[int, ...]:
+    """The shape of the mask that the attention which a call belongs to was given; empty where it is not known."""
+    table = rank.trace.operators
+    parents = rows_of(table["parent"])
+    for _ in range(_PARENTS):
+        row = int(parents[row])
+        if row < 0:
+            return ()
+        if str(table["name"][row]) == _ATTENTION:
+            sizes = parse_json(str(table["input_dims"][row] or "[]"))
+            shape = sizes[_FORWARD] if isinstance(sizes, list) and len(sizes) > _FORWARD else []
+            return tuple(shape) if all(type(size) is int for size in shape) else ()
+    return ()
 
 
 def _has_flash(query: Argument) -> bool:
@@ -290,7 +328,7 @@ def _by_flash(case: Case, rank: RankCase, called: list[_Masked], peak: float) ->
         confidence=0.75,
         detail="a mask selects the memory-efficient kernels",
         rivals=("compute.unfused-attention", "compute.padding"),
-        remedy=_FLASH,
+        remedy=_FLASH if any(one.by_query for one in called) else _SAME_FOR_ALL,
     )
 
 
