@@ -25,6 +25,9 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 TABLE = "accelerators.csv"
 
+_FASTER = 1.1
+"""Times the peak of single precision from which on another counts as faster."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
@@ -63,6 +66,15 @@ class Accelerator:
         """
         tflops = cast("float | None", getattr(self, f"{precision}_tflops"))
         return None if tflops is None else tflops * 1e12
+
+    @property
+    def has_faster_tf32(self) -> bool:
+        """Whether TF32 is faster than single precision; GeForce RTX 30 and 40 reach the same peak by both.
+
+        >>> [row.has_faster_tf32 for row in table() if row.name in ("A100 SXM 80GB", "RTX 3090", "V100 SXM2")]
+        [False, True, False]
+        """
+        return bool(self.tf32_tflops and self.fp32_tflops and self.tf32_tflops > _FASTER * self.fp32_tflops)
 
     def why_no_peak(self, precision: Precision) -> str | None:
         """Why there is no peak in ``precision``; ``None`` where there is one.

@@ -17,11 +17,15 @@ from whystall.diagnosis.detectors.host_calls import (
     hidden,
     waits_within,
 )
+from whystall.diagnosis.detectors.measured_convolutions import measured_until
 from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Change
+from whystall.replay.graph import Change, Mask
 from whystall.vocabulary.runtime_calls import is_call
 
+_TRIALS: Final = ("compute.slow-convolution",)
+_MOSTLY: Final = 0.7
 _KEPT: Final = Remedy(
     text="Leave torch.cuda.empty_cache() out of the loop, where that is called: torch keeps freed memory for what "
     "comes next, and gives it back by itself where it runs short.",
@@ -61,7 +65,17 @@ def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replaye
             if_hidden=hidden(rank, "device memory is allocated in every step"),
             detail="it is given back each time, with memory to spare" if by_itself else "",
             remedy=_KEPT if by_itself else None,
+            symptom_of=_TRIALS if _for_trials(case, rank, nodes) else (),
         )
+
+
+def _for_trials(case: Case, rank: RankCase, nodes: Mask) -> bool:
+    """Whether most of the time goes by within convolutions that a library times: trials need workspaces."""
+    until = measured_until(rank)
+    if until is None:
+        return False
+    inside = case.host_within_operators(rank, until[:-1] >= 0)
+    return case.time_of(nodes & inside) > _MOSTLY * case.time_of(nodes)
 
 
 def never_retried(case: Case, rank: int) -> bool:

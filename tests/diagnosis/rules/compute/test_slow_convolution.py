@@ -234,3 +234,57 @@ def test_algorithms_that_are_measured_in_each_step_are_worth_the_trials() -> Non
 @pytest.mark.parametrize("job", [trying(often=False), trying(timed=False)], ids=["in one step", "nothing is timed"])
 def test_a_single_measurement_and_kernels_that_nobody_times_are_none(job: Job) -> None:
     assert "compute.slow-convolution" not in found_in(job.built)
+
+
+def measuring_with_memory(*, elsewhere: bool) -> Job:
+    """Trials that allocate and free workspaces; ``elsewhere``: so does most of the step beside them."""
+    job = Job(A100)
+    for _ in job.steps(8):
+        with job.inside("aten::cudnn_convolution"):
+            for _ in range(2):
+                job.call("Malloc", 1_000_000)
+                job.launch("void implicit_convolve_sgemm<float, float, 128>", 4_000_000)
+                job.wait()
+                job.call("Free", 1_000_000)
+                job.call("EventElapsedTime", 2_000)
+            job.launch("void implicit_convolve_sgemm<float, float, 1024>", 1_000_000)
+        for _ in range(4 if elsewhere else 0):
+            job.call("Malloc", 1_000_000)
+            job.call("Free", 1_000_000)
+        job.operator("aten::mm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn", 5_000_000)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_memory_for_trials_follows_from_them(*, elsewhere: bool) -> None:
+    found = told_of(measuring_with_memory(elsewhere=elsewhere).built)
+    retries = found["memory.allocator-retry"]
+    assert (retries.because == "compute.slow-convolution") is not elsewhere
+    assert (retries.gain is None) is not elsewhere
+
+
+def test_products_that_are_tried_and_thrown_away_are_no_loss_of_precision() -> None:
+    found = found_in(trying_products().built)
+    assert "compute.slow-convolution" in found
+    assert not {"compute.low-tensor-core", "compute.fp32-matmul"} & set(found)
+
+
+def trying_products() -> Job:
+    """Convolutions in single precision, before each of which a library tries two matrix products of an A100's units."""
+    job = Job(A100)
+    scalars = ["", "ScalarList", "ScalarList", "ScalarList", "Scalar", "ScalarList", "Scalar"]
+    arguments: dict[str, Any] = {
+        "Input Dims": [[16, 64, 56, 56], [64, 64, 3, 3], *[[]] * 7],
+        "Input type": ["float", "float", *scalars],
+        "Concrete Inputs": ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"],
+    }
+    for _ in job.steps(8):
+        with job.inside("aten::convolution", **arguments):
+            for _ in range(2):
+                job.launch("ampere_sgemm_128x64_nn", 4_000_000)
+                job.wait()
+                job.call("EventElapsedTime", 2_000)
+            job.launch("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc", 200_000)
+        job.wait()
+    return job

@@ -12,6 +12,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.kernels import faster_by_names, faster_matrices, scalar_kernels
+from whystall.diagnosis.detectors.measured_convolutions import trials
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
@@ -22,10 +23,11 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     for rank in case.ranks:
         work = rank.workings
         peak = work.peak
-        if peak is None or not peak.tf32_tflops or not peak.fp32_tflops:
+        if peak is None or not (peak.has_faster_tf32 and peak.tf32_tflops and peak.fp32_tflops):
             continue
         scalar = work.classified.has("cuda-cores") & work.classified.is_told_to_be("float32") & (work.events.owner < 0)
         chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & (work.dtype_of("float32") | scalar)
+        chosen &= ~trials(rank)  # which are compute.slow-convolution
         if chosen.any():
             half = work.dtype_of("bfloat16") | work.dtype_of("float16")
             others = int(np.count_nonzero(half & work.could_use_tensor_cores & work.uses_tensor_cores))
@@ -48,7 +50,13 @@ def by_names(case: Case) -> Iterator[Replayed]:
     """The same without shapes, by the kernels' names: the ratio of the peaks, and less sure."""
     for rank in case.ranks:
         work, peak = rank.workings, rank.workings.peak
-        if peak is None or not peak.tf32_tflops or not peak.fp32_tflops or rank.analysis.signals.get("shapes"):
+        if (
+            peak is None
+            or not peak.has_faster_tf32
+            or not peak.tf32_tflops
+            or not peak.fp32_tflops
+            or rank.analysis.signals.get("shapes")
+        ):
             continue
         chosen = scalar_kernels(work, "float32")
         if chosen.any():

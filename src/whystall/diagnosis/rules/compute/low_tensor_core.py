@@ -12,15 +12,14 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.converted_convolutions import converted_convolutions
 from whystall.diagnosis.detectors.kernels import durations, faster_by_names, faster_matrices, scalar_kernels
+from whystall.diagnosis.detectors.measured_convolutions import trials
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
-from whystall.hardware.accelerators import Accelerator
 from whystall.replay.graph import Mask
 from whystall.trace.columns import distinct
 
 CAUSE: Final = cause_beside(__name__)
-_TF32_GAINS: Final = CAUSE.threshold("tf32_gains")
 _DEQUANTIZES: Final = re.compile(r"dequant", re.IGNORECASE)
 
 
@@ -35,10 +34,10 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if peak is None or not peak.fp32_tflops:
             continue
         half = work.dtype_of("float16") | work.dtype_of("bfloat16")
-        if not _gains_by_tf32(peak):
+        if not peak.has_faster_tf32:
             half |= work.dtype_of("float32")
         chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & half & work.classified.has("cuda-cores")
-        chosen &= ~converted_convolutions(rank).computes  # which are compute.slow-convolution
+        chosen &= ~(converted_convolutions(rank).computes | trials(rank))  # which are compute.slow-convolution
         # One that moves its bytes for longer than it computes, a product with a vector, gains nothing by tensor cores.
         chosen &= work.flops() / (peak.fp32_tflops * 1e3) > work.transfer_ns()
         best = peak.fp16_tflops or peak.bf16_tflops
@@ -63,17 +62,12 @@ def by_names(case: Case) -> Iterator[Replayed]:
         if peak is None or not peak.fp32_tflops or not best or rank.analysis.signals.get("shapes"):
             continue
         chosen = scalar_kernels(work, "float16") | scalar_kernels(work, "bfloat16")
-        if not _gains_by_tf32(peak):
+        if not peak.has_faster_tf32:
             chosen |= scalar_kernels(work, "float32")
         if chosen.any():
             ratio = peak.fp32_tflops / best
             found = faster_by_names(case, rank, chosen, CAUSE.id, ratio=ratio, peak="tensor cores")
             yield replace(found, remedy=_remedy(rank, chosen, scalar_kernels(work, "float32")))
-
-
-def _gains_by_tf32(peak: Accelerator) -> bool:
-    """Whether products in single precision are faster on tensor cores; GeForce cards reach the same peak on both."""
-    return bool(peak.tf32_tflops and peak.fp32_tflops and peak.tf32_tflops >= _TF32_GAINS * peak.fp32_tflops)
 
 
 def _remedy(rank: RankCase, chosen: Mask, single: Mask) -> Remedy | None:

@@ -18,7 +18,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.converted_convolutions import CONVOLUTION, Converted, converted_convolutions
+from whystall.diagnosis.detectors.converted_convolutions import Converted, converted_convolutions
 from whystall.diagnosis.detectors.kernels import (
     BANDWIDTH_REACHED,
     LEAST_REACHED,
@@ -27,6 +27,7 @@ from whystall.diagnosis.detectors.kernels import (
     durations,
     shortened,
 )
+from whystall.diagnosis.detectors.measured_convolutions import measured_until, trials
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rewrites.kernels import SEPARABLE
@@ -69,7 +70,6 @@ _LEFT_AT_LEAST: Final = CAUSE.threshold("left_at_least")
 _LEFT_OF_UNFOLDING: Final = CAUSE.threshold("left_of_unfolding")
 _LEFT_OF_UNFOLDING_AT_MOST: Final = CAUSE.threshold("left_of_unfolding_at_most")
 _FOR_TRIALS: Final = re.compile(r"(Malloc|Free|EventRecord|EventCreate\w*|EventDestroy)$")
-_TIMES: Final = re.compile(r"^(cuda|hip)EventElapsedTime")
 _LEFT_OF_CONVERSIONS: Final = CAUSE.threshold("left_of_conversions")
 _BY_CUDNN: Final = Remedy(
     text="Let cuDNN or MIOpen compute the convolutions: they did not take this dtype, size or dilation. Try another "
@@ -259,31 +259,22 @@ def between_conversions(case: Case) -> Iterator[Replayed]:
 def measured_again(case: Case) -> Iterator[Replayed]:
     """Convolutions within which a library times algorithms in most steps: all but the last kernels are trials."""
     for rank in case.ranks:
+        until = measured_until(rank)
+        if not rank.on_device or until is None:
+            continue
         calls = rank.trace.runtime_calls
         operator = rows_of(calls["operator"])
-        convolves = matching(rank.trace.operators["name"], lambda name: bool(CONVOLUTION.match(name)))
-        timed = matching(calls["name"], lambda name: bool(_TIMES.search(name)))
-        timed &= np.append(convolves, values=False)[operator]
-        if not rank.on_device or not timed.any():
-            continue
-        at = calls["ts_ns"].to_numpy()
-        until = np.full(len(rank.trace.operators) + 1, -1, np.int64)
-        np.maximum.at(until, operator[timed], at[timed])
-        until[-1] = -1
         measuring = np.flatnonzero(until[:-1] >= 0)
         begin = rank.trace.operators["ts_ns"].to_numpy()[measuring]
-        events = rank.trace.device_events
-        launch = rows_of(events["launch"])
-        launched = np.where(launch >= 0, at[np.maximum(launch, 0)], np.iinfo(np.int64).max)
-        tried = launched < until[rows_of(events["operator"])]
-        trials = case.nodes(rank, device=tried)
+        tried = trials(rank)
+        kernels = case.nodes(rank, device=tried)
         host = rank.host_named(lambda name: bool(_FOR_TRIALS.search(name)), ("runtime_calls",))
         first, last = rank.offsets["runtime_calls"]
         host[first:last] &= until[operator] >= 0
-        nodes = trials | case.host_within(rank, begin, until[measuring] + 1) | case.nodes(rank, host=host)
+        nodes = kernels | case.host_within(rank, begin, until[measuring] + 1) | case.nodes(rank, host=host)
         steps = rank.trace.steps["ts_ns"].to_numpy()
         inside = np.unique(np.searchsorted(steps, begin, side="right"))
-        per_step = case.time_of(trials)
+        per_step = case.time_of(kernels)
         if per_step < _LEAST_SHARE * case.step_ns or 2 * len(inside[inside > 0]) <= len(steps):
             continue
         yield Replayed(

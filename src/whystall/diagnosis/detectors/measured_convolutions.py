@@ -1,0 +1,47 @@
+"""Convolutions within which a library times algorithms: all but their last kernels are trials."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis.detectors.converted_convolutions import CONVOLUTION
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Mask
+from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
+
+_TIMES: Final = re.compile(r"^(cuda|hip)EventElapsedTime")
+
+
+def measured_until(rank: RankCase) -> NDArray[np.int64] | None:
+    """Per operator when the last trial was timed, -1 for those that time none, and one more for no operator.
+
+    ``None`` where nothing is timed.
+    """
+    calls = rank.trace.runtime_calls
+    operator = rows_of(calls["operator"])
+    convolves = matching(rank.trace.operators["name"], lambda name: bool(CONVOLUTION.match(name)))
+    timed = matching(calls["name"], lambda name: bool(_TIMES.search(name)))
+    timed &= np.append(convolves, values=False)[operator]
+    if not timed.any():
+        return None
+    until = np.full(len(rank.trace.operators) + 1, -1, np.int64)
+    np.maximum.at(until, operator[timed], calls["ts_ns"].to_numpy()[timed])
+    until[-1] = -1
+    return until
+
+
+def trials(rank: RankCase) -> Mask:
+    """The device events that are trials: launched within such a convolution before its last trial was timed."""
+    events, calls = rank.trace.device_events, rank.trace.runtime_calls
+    until = measured_until(rank)
+    if until is None:
+        return np.zeros(len(events), np.bool_)
+    launch = rows_of(events["launch"])
+    at = np.append(calls["ts_ns"].to_numpy(), np.iinfo(np.int64).max)
+    tried: Mask = at[launch] < until[rows_of(events["operator"])]
+    return tried
