@@ -98,6 +98,18 @@ EXAMPLES = [
         "import os\ntorch.backends.cudnn.benchmark = True\n\n\ndef f(): pass",
     ),
     ("fewer-logs", "Trainer(log_every_n_steps=1)", "Trainer(log_every_n_steps=10)"),
+    (
+        "dequantized-to-bf16",
+        "BitsAndBytesConfig(load_in_4bit=True)",
+        "BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)",
+    ),
+    (
+        "dequantized-to-bf16",
+        "BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype='float32')",
+        "BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)",
+    ),
+    ("tensors-together", "ema = EMAModel(m.parameters())", "ema = EMAModel(m.parameters(), foreach=True)"),
+    ("unmeasured-convolutions", "torch.backends.cudnn.benchmark = True", "torch.backends.cudnn.benchmark = False"),
 ]
 
 
