@@ -101,6 +101,8 @@ def test_a_remedy_for_another_wrapper_names_no_buckets_of_ddp() -> None:
             "keep the list",
         ),
         (("train.py(88): main", "transformers/tokenization_utils_base.py(2800): __call__"), "fast tokenizer"),
+        (("eval.py(40): main", "numpy/core/multiarray.py(153): concatenate"), "join it once at the end"),
+        (("transformers/trainer_pt_utils.py(120): nested_concat", "<built-in method cat of type>"), "join it once"),
     ],
 )
 def test_python_is_mended_by_what_does_the_work(frames: tuple[str, ...], words: str) -> None:

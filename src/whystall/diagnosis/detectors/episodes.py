@@ -37,7 +37,7 @@ def named_episodes(case: Case, cause: str, kind: Episode) -> Iterator[Replayed]:
     """Episodes of a kind that annotations and Python frames on the training thread name."""
     for rank in case.ranks:
         begin, end = named_times(rank, kind)
-        if len(begin) and not _is_the_job(rank, kind):
+        if len(begin):
             yield episode(case, rank, cause, begin, end)
 
 
@@ -58,8 +58,11 @@ def _is_the_job(rank: RankCase, kind: Episode) -> bool:
 def named_times(rank: RankCase, *kinds: Episode) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Begin and end of the episodes of some kinds on the training thread, or on those of its backward pass.
 
-    A span that covers a whole step is the loop, under any name.
+    A span that covers a whole step is the loop, under any name. Where nearly all work is evaluation, that is the job.
     """
+    kinds = tuple(kind for kind in kinds if kind != "evaluation" or not _is_the_job(rank, kind))
+    if not kinds:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     saves = [kind for kind in kinds if kind == "checkpoint"]
     parts = [_named(rank, [kind for kind in kinds if kind != "checkpoint"])] if len(saves) < len(kinds) else []
     if saves:

@@ -23,6 +23,9 @@ _KINDS: Final = {
     "unformatted": re.compile(r"^(datasets\.(formatting\.formatting|arrow_dataset|table)|pyarrow)[.:]"),
     "copied": re.compile(r"^copy:|\bdeepcopy\(|^torch\.nn\.modules\.module:\w*(state_dict|load)\n"),
     "written": re.compile(r"^json[.:]|\bjson\.(dumps|loads)\("),
+    "gathered": re.compile(
+        r"\bnp\.(append|concatenate|vstack|hstack)\(|\bpd\.concat\(|^transformers\.\S*:nested_concat\n"
+    ),
     "weighed": re.compile(r"\bchoice\(.*\bp ?=|\bchoices\(.*\b(cum_)?weights ?="),
     "waited": re.compile(rf"{AWAITS.pattern[:-1]}\n|\bsleep\("),
     "converted": re.compile(r"\btorch\.(tensor|as_tensor|(Float|Double|Long|Int|Bool)?Tensor)\(|\.to_?(py)?list\("),
