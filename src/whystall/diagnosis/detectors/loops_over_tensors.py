@@ -24,7 +24,7 @@ from whystall.trace.columns import codes, distinct, judged, matching
 from whystall.trace.link import rows_of
 
 FEW_KERNELS: Final = 4
-"""What is left of a loop's kernels: a list of tensors takes one or a few."""
+"""The kernels that are left of a loop: a list of tensors takes one or a few."""
 _LONGEST_PATTERN: Final = 8
 _MOSTLY: Final = 0.95
 _FEWEST_TIMES: Final = 16
