@@ -195,7 +195,7 @@ def test_a_peak_that_is_not_known_is_said_to_be_unknown(samples: dict[str, Repor
 
 def test_without_anything_measured_the_verdict_says_why() -> None:
     assert ledger_verdict([], ["Too short: 1 step", "more"]).summary == "No step was recorded. Too short: 1 step."
-    assert ledger_verdict([]).summary == "No device or operator time in the trace."
+    assert ledger_verdict([]).summary == "No step was recorded."
 
 
 def test_what_ran_and_when_stands_first_and_is_not_told_to_others() -> None:

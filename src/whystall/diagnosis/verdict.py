@@ -55,7 +55,7 @@ def ledger_verdict(
     """
     worst = _worst(devices)
     if worst is None:
-        reason = f"No step was recorded. {warnings[0]}" if warnings else "No device or operator time in the trace"
+        reason = f"No step was recorded. {warnings[0]}" if warnings else "No step was recorded"
         return Verdict(summary=f"{reason}.", cause=None, gain=None, confidence=0.0)
     sentence = _of_host_alone(worst) if worst.rank in unseen else _sentence(worst, longer)
     measured = [device for device in devices if device.window_ns > 0]
