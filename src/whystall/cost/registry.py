@@ -64,7 +64,16 @@ _PRODUCTS = frozenset(
 _USERS: dict[str, str | None] = {}
 """The user's registered operators, each with the failure of its formula, if any."""
 
-_MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+_MISFITS = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    StopIteration,
+    AssertionError,
+)
 """Errors that formulas raise on arguments that do not fit them."""
 
 

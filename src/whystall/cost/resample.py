@@ -64,7 +64,9 @@ def _result(
     if outputs:
         return outputs[0]
     if size is None:
-        factors = next(one for one in reversed(rest) if isinstance(one, (list, tuple)))
+        factors = next((one for one in reversed(rest) if isinstance(one, (list, tuple))), None)
+        if factors is None:  # an older recording without values
+            raise ValueError("neither a size nor factors are known")
         size = [int(length * factor) for length, factor in zip(data.shape[2:], factors, strict=True)]
     return TensorSpec((*data.shape[:2], *size), data.dtype)
 
