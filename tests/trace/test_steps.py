@@ -105,6 +105,14 @@ def test_a_repeated_annotation() -> None:
     assert "repeated" in source
 
 
+@pytest.mark.parametrize("name", ["_compile.compile_inner (dynamo_timed)", "entire_frame_compile (dynamo_timed)"])
+def test_compilations_that_repeat_are_no_steps(name: str) -> None:
+    built = trace()
+    for i in range(4):
+        built.annotation(name, at=1000 * i, lasts=900)
+    assert steps_of(built)[0] == []
+
+
 def test_annotations_that_overlap_or_cover_little_are_no_steps() -> None:
     overlapping, little, few = trace(), trace(), trace()
     for i in range(4):

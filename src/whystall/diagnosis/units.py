@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 
+_MOST_TIMES = 100
 UNKNOWN = "\N{EN DASH}"
 _DURATIONS = (("ns", 1), ("µs", 10**3), ("ms", 10**6), ("s", 10**9))
 
@@ -42,3 +43,12 @@ def duration(ns: int | None) -> str:
     if ns is None:
         return UNKNOWN
     return f"{ns} ns" if abs(ns) < 1000 else scaled(Decimal(ns), _DURATIONS, 1000)
+
+
+def times(speedup: float) -> str:
+    """A speed-up; a replay in which next to nothing is left shows that the cause is nearly everything, not how often.
+
+    >>> times(1.234), times(241.6)
+    ('1.23', 'over 100')
+    """
+    return f"{speedup:.2f}" if speedup < _MOST_TIMES else f"over {_MOST_TIMES}"

@@ -16,7 +16,7 @@ from whystall.diagnosis.detectors.hot_spot import HotSpot
 from whystall.diagnosis.detectors.limits import FarFamily, FewBlocks
 from whystall.diagnosis.finding import Diagnosis, Finding, Gain, Verdict
 from whystall.diagnosis.gains import percent, speedup
-from whystall.diagnosis.units import duration
+from whystall.diagnosis.units import duration, times
 from whystall.diagnosis.weighing import LEAST_SHARE
 from whystall.vocabulary import step_parts
 
@@ -151,7 +151,7 @@ def _cause_sentence(finding: Finding, step_ns: int) -> str:
     gain = finding.gain
     step_ns = gain.step_ns or step_ns
     what = "a step would be " if gain.of == "step" else ""
-    worth = f"{what}{gain.expected:.2f} times as fast without it"
+    worth = f"{what}{times(gain.expected)} times as fast without it"
     saved = round(step_ns * (1 - 1 / gain.expected))
     cost = f" ({duration(saved)} of {duration(step_ns)})" if step_ns > 0 else ""
     return f"{text}{';' if ':' in text else ':'} {worth}{cost}."

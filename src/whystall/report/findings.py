@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from whystall.diagnosis.finding import Alternative, CodeLocation, Evidence, Finding, Gain, JobSaving, Plan, Remedy
+from whystall.diagnosis.units import times
 from whystall.report import format as fmt
 from whystall.report.cause_chains import chain_of, followers
 from whystall.report.names import clean, first_sentence, line_of_code, shorten
@@ -166,7 +167,7 @@ def gain_words(gain: Gain) -> str:
     >>> gain_words(Gain(floor=1.239, expected=1.28, ceiling=1.317, method=""))
     '1.28x (1.24 to 1.32)'
     """
-    return f"{_times(gain.expected)} ({_plain_times(gain.floor)} to {_plain_times(gain.ceiling)})"
+    return f"{_times(gain.expected)} ({times(gain.floor)} to {times(gain.ceiling)})"
 
 
 def job_saving_words(saves: JobSaving) -> str:
@@ -180,16 +181,8 @@ def job_saving_words(saves: JobSaving) -> str:
     return f"the job ends {fmt.duration(saves.expected_ns)} sooner ({span}){first}"
 
 
-# A replay in which next to nothing is left shows that the cause is nearly everything, not how many times.
-_MOST_TIMES = 100
-
-
-def _plain_times(speedup: float) -> str:
-    return f"{speedup:.2f}" if speedup < _MOST_TIMES else f"over {_MOST_TIMES}"
-
-
 def _times(speedup: float) -> str:
-    return f"{_plain_times(speedup)}x"
+    return f"{times(speedup)}x"
 
 
 def value_words(value: float | str, unit: str) -> str:
@@ -250,8 +243,8 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
 
 
 def _strongest(evidence: Sequence[Evidence]) -> list[Evidence]:
-    times = [one for one in evidence if one.unit == "ns" and not isinstance(one.value, str)]
-    longest = max(times, key=lambda one: float(one.value), default=None)
+    spans = [one for one in evidence if one.unit == "ns" and not isinstance(one.value, str)]
+    longest = max(spans, key=lambda one: float(one.value), default=None)
     other = next((one for one in evidence if one is not longest), None)
     return [one for one in evidence if one is longest or one is other]
 

@@ -24,6 +24,7 @@ from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import MODULE_PREFIX, is_module
 from whystall.trace.repeats import Repeats
 from whystall.vocabulary.engine_steps import engine_step
+from whystall.vocabulary.episodes import is_episode
 
 _PROFILER_STEP: Final = re.compile(r"^ProfilerStep\s*#\s*\d+$")
 OPTIMIZER_STEP: Final = re.compile(r"^Optimizer\.step#.+\.step$")
@@ -84,14 +85,14 @@ def find_steps(
     steps = _of_an_engine(annotations, work)
     if not steps.is_empty():
         return steps, f"{_OF_AN_ENGINE} ({_kinds(steps)})"
-    of_engines = pl.Series(matching(annotations["name"], lambda name: engine_step(name) is not None), dtype=pl.Boolean)
+    no_steps = pl.Series(matching(annotations["name"], _is_no_step), dtype=pl.Boolean)
     neither = "no ProfilerStep annotations, no optimizer steps"
     without_marks: tuple[tuple[Callable[[], pl.DataFrame], str], ...] = (
         (
             lambda: _between_optimizer_steps(_matching(annotations, OPTIMIZER_STEP)),
             "optimizer steps (no ProfilerStep annotations)",
         ),
-        (lambda: _repeated(annotations.filter(~of_engines), work), f"a repeated annotation ({neither})"),
+        (lambda: _repeated(annotations.filter(~no_steps), work), f"a repeated annotation ({neither})"),
         (lambda: _of_a_module(functions, work), f"repeated calls of a module ({neither})"),
         (lambda: _of_repeats(repeats(), work), "the same launches again and again (the recording has no marks)"),
     )
@@ -99,6 +100,13 @@ def find_steps(
         if not (steps := found()).is_empty():
             return steps, source
     return pl.DataFrame(schema=STEP_SCHEMA), None
+
+
+def _is_no_step(name: str) -> bool:
+    """Whether an annotation is an engine's, which were looked at before, or marks compilation or a save."""
+    return engine_step(name) is not None or any(
+        is_episode(name, kind, "event") for kind in ("compilation", "checkpoint")
+    )
 
 
 def _matching(table: pl.DataFrame, pattern: re.Pattern[str]) -> pl.DataFrame:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -16,6 +17,7 @@ from tests.diagnosis.detectors.recordings import told_in
 from tests.diagnosis.jobs import Job, is_worth, shaped
 from torch.utils.checkpoint import checkpoint
 
+from whystall.diagnosis.rules.compute import redundant_work
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.run_folder.observations import CountedLabels, Observations, RepeatedModule, RepeatedWork
 from whystall.testing.builder import BACKWARD_THREAD
@@ -738,3 +740,23 @@ def test_gradients_of_each_sample_are_no_forward_pass_done_again(tmp_path: Path)
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
     given = torch.randn(64, 64)
     assert "compute.redundant-work" not in found_in_recording(lambda: each(weights, given), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("peak_gib", "held_gib", "share"),
+    [(30, 10, 1.0), (75.9, 38.1, 0.0), (66, 20, 0.5), (None, 38.1, 1.0)],
+)
+def test_what_checkpointing_saves_must_fit_beside_the_peak(
+    peak_gib: float | None, held_gib: float, share: float
+) -> None:
+    """A device of 80 GiB, of which tensors can take 76; without memory events nothing is known."""
+    gib = 1 << 30
+    peaks = [] if peak_gib is None else [SimpleNamespace(device_type="cuda", peak_allocated_bytes=int(peak_gib * gib))]
+    rank: Any = SimpleNamespace(
+        rank=0,
+        on_device=True,
+        analysis=SimpleNamespace(memory=peaks),
+        trace=SimpleNamespace(metadata=SimpleNamespace(devices=[SimpleNamespace(memory_bytes=80 * gib)])),
+    )
+    case: Any = SimpleNamespace(runs=())
+    assert redundant_work._fits(case, rank, int(held_gib * gib)) == pytest.approx(share, abs=0.01)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.candidate import Replayed
+from whystall.diagnosis.candidate import Replayed, Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.cosines import cosines
@@ -58,6 +58,9 @@ _FASTER_CACHED: Final = CAUSE.threshold("faster_cached")
 _OF_FEW_STEPS: Final = CAUSE.threshold("of_few_steps")
 # Bytes of a weight; fewer in half precision.
 _BYTES: Final = 4
+_OF_MEMORY: Final = 0.95
+"""The share of a device's memory that tensors can take, beside the context and libraries' workspaces."""
+_LEAST_THAT_FITS: Final = 0.1
 # The times that calls and weights take for one token, of what is expected: at the slowest, at the fastest.
 _TIMES: Final = (3.0, 0.3)
 _TIMES_ON_DEVICE: Final = (1.6, 0.9)
@@ -71,7 +74,7 @@ _FORMS: Final = (
 )
 
 
-def in_trace(case: Case) -> Iterator[Replayed]:
+def in_trace(case: Case) -> Iterator[Replayed | Standing]:
     """All kinds: by autograd's numbers of operators to differentiate, and by the gradients that it adds."""
     for rank in case.ranks:
         again, unused = repeated_operators(rank)
@@ -102,6 +105,11 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 nodes, kept = nodes | pauses, np.where(pauses, 0.0, kept)
             per_step = case.time_of(nodes & (kept == 0)) + case.time_of(nodes & (kept > 0)) // 2
             if min(per_step, case.usual_ns(rank, nodes)) >= _LEAST_SHARE * case.step_ns:
+                fits = _fits(case, rank, held) if held and times < _NESTED else 1.0
+                if fits < _LEAST_THAT_FITS:
+                    yield _needed(case, rank, per_step, held)
+                    continue
+                kept = 1 - (1 - kept) * fits
                 yield Replayed(
                     cause=CAUSE.id,
                     attributed_ns=per_step,
@@ -263,6 +271,41 @@ def _of_checkpointing(times: float, held: int, per: Per) -> tuple[Evidence, ...]
     if times >= _NESTED:
         return (evidence.count("times that the backward pass runs an operator of the forward pass again", times),)
     return (evidence.size("memory that checkpointing saves, about", held, per=per),)
+
+
+def _peak_bytes(case: Case, rank: RankCase) -> int:
+    """The most memory of the device that tensors took at once, as far as it is known."""
+    seen = [one.peak_allocated_bytes or 0 for one in rank.analysis.memory if one.device_type != "cpu"]
+    counted = [one.peak_allocated_bytes or 0 for run in case.runs if run.rank == rank.rank for one in run.allocators]
+    return max([*seen, *counted], default=0)
+
+
+def _fits(case: Case, rank: RankCase, held: int) -> float:
+    """The share of the memory that checkpointing saves for which there is room beside the peak; 1 where unknown."""
+    sizes = [one.memory_bytes for one in rank.trace.metadata.devices if one.memory_bytes]
+    peak = _peak_bytes(case, rank)
+    if not rank.on_device or not sizes or not peak:
+        return 1.0
+    return min(max(_OF_MEMORY * min(sizes) - peak, 0.0) / held, 1.0)
+
+
+def _needed(case: Case, rank: RankCase, per_step: int, held: int) -> Standing:
+    """Checkpointing without which memory would not do."""
+    return Standing(
+        cause=CAUSE.id,
+        attributed_ns=per_step,
+        evidence=(
+            evidence.time("forward work done again in the backward pass", per_step, per=case.per),
+            evidence.size("memory that checkpointing saves, about", held, per=case.per),
+            evidence.size("allocated at the peak", _peak_bytes(case, rank)),
+        ),
+        severity="info",
+        method="memory events: there is no room for what would be kept",
+        ranks=(rank.rank,),
+        confidence=0.85,
+        detail="activation checkpointing, which memory asks for: what it saves does not fit beside the peak",
+        remedy=_REMEDIES["memory_first"],
+    )
 
 
 def _recomputed(case: Case) -> Remedy:
