@@ -96,6 +96,7 @@ def faster_matrices(
     peak: str,
     peak_flops_per_s: float,
     best_flops_per_s: float = 0.0,
+    what: str = "matrix kernels without tensor cores",
 ) -> Replayed:
     """Matrix kernels at another peak: the time of their FLOPs at the share of it that good kernels reach.
 
@@ -125,7 +126,7 @@ def faster_matrices(
         cause=cause,
         attributed_ns=per_step,
         evidence=(
-            evidence.time("matrix kernels without tensor cores", per_step, case.events_of(nodes), per=case.per),
+            evidence.time(what, per_step, case.events_of(nodes), per=case.per),
             evidence.share("of the time of kernels that could use them", float(duration[chosen].sum() / eligible)),
             *((evidence.text("the costliest call", costliest),) if costliest else ()),
         ),

@@ -40,8 +40,8 @@ def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
         if work.peak is None or len(devices) != 1:
             continue
         busy = devices[0].ledger.compute / devices[0].window_ns
-        reached, bandwidth = _reached(rank, work.peak)
-        if busy < _BUSY or reached < _REACHED or (bandwidth and not rank.trains) != decoding:
+        reached, bandwidth, few_rows = _reached(rank, work.peak)
+        if busy < _BUSY or reached < _REACHED or (bandwidth and few_rows and not rank.trains) != decoding:
             continue
         what = "memory bandwidth" if bandwidth else "matrix products"
         yield Sampled(
@@ -61,14 +61,19 @@ def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
         )
 
 
-def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool]:
-    """The least time of the work of compute kernels, as a share of their time, and whether bytes mostly bound it."""
+def _reached(rank: RankCase, peak: Accelerator) -> tuple[float, bool, bool]:
+    """The least time of the work of compute kernels, as a share of their time.
+
+    Also whether bytes bound most of that time, and whether most of these are read by products of few rows.
+    """
     computes = rank.workings.classified.class_of == COMPUTE
     duration = durations(rank)
     products, moves = least_of_events(rank.workings, peak)
     least = np.where(computes, np.minimum(np.maximum(products, moves), duration), 0.0)
     reached = float(least.sum()) / max(float(duration[computes].sum()), 1.0)
-    return reached, float(least[moves > products].sum()) > float(least.sum()) / 2
+    bound = computes & (moves > products)
+    spent, known = float(duration[bound].sum()), float(duration[computes & (least > 0)].sum())
+    return reached, spent > known / 2, float(duration[bound & (products > 0)].sum()) > spent / 2
 
 
 def least_of_events(

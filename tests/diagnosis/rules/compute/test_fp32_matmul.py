@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import MI300X, Job, is_worth, shaped
 
 import whystall
 from whystall.testing import TraceBuilder, trace
@@ -94,3 +95,27 @@ def test_without_shapes_names_tell_it_and_less_surely() -> None:
 @pytest.mark.parametrize("kernel", ["sm80_xmma_gemm_tf32f32_tf32f32_f32_tensor16x8x8_kernel", "nobody_knows_this"])
 def test_without_shapes_other_names_tell_nothing(kernel: str) -> None:
     assert "compute.fp32-matmul" not in found_in(products(kernel, FP32_NS, shapes=False))
+
+
+@pytest.mark.parametrize(
+    ("tflops", "dtype", "told"),
+    [
+        (130, "float", True),
+        (400, "float", False),  # of fewer digits: XF32
+        (600, "c10::BFloat16", False),
+    ],
+)
+def test_amds_matrix_units_take_single_precision_at_an_eighth(tflops: float, dtype: str, told: bool) -> None:
+    """An MI300X has a peak of 163.4 TFLOP/s in single precision and of 1,307.4 in 16 bits."""
+    job, size = Job(MI300X, api="hip"), 4096
+    lasts, fast = (round(2 * size**3 / (rate * 1e12) * 1e9) for rate in (tflops, 0.7 * 1307.4))
+    for _ in job.steps(8):
+        for _ in range(3):
+            square = shaped([size, size], [size, size], dtype=dtype)
+            job.operator("aten::mm", "Cijk_Alik_Bljk_S_B_Bias_HA_S_SAV_MT256x128x16_MI16x16x1_SN", lasts, **square)
+        job.wait()
+    found = found_in(job.built)
+    assert ("compute.fp32-matmul" in found) == told
+    if told:
+        is_worth(found["compute.fp32-matmul"], job.step_ns / (job.step_ns - 3 * (lasts - fast)), within=0.1)
+        assert "bfloat16" in str(found["compute.fp32-matmul"].remedy)

@@ -1,4 +1,4 @@
-"""Matrices in single precision on kernels without tensor cores, on a device whose tensor cores take TF32."""
+"""Matrices in single precision: without tensor cores where these take TF32, or on AMD's matrix units."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import numpy as np
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.kernels import faster_by_names, faster_matrices, scalar_kernels
+from whystall.diagnosis.detectors.kernels import durations, faster_by_names, faster_matrices, scalar_kernels
 from whystall.diagnosis.detectors.measured_convolutions import trials
 from whystall.diagnosis.rule import Finder, Rule
 
 CAUSE: Final = cause_beside(__name__)
+_SINGLE: Final = 1.1
+"""Times the peak of single precision that no product in it exceeds."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -46,6 +48,30 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             yield replace(found, remedy=CAUSE.remedies["among_halves"]) if among_halves else found
 
 
+def on_matrix_units(case: Case) -> Iterator[Replayed]:
+    """Products in single precision on AMD's matrix units, which take it at a fraction of their rate in 16 bits."""
+    for rank in case.ranks:
+        work, peak = rank.workings, rank.workings.peak
+        if peak is None or peak.vendor != "AMD" or not peak.fp32_tflops or not peak.bf16_tflops:
+            continue
+        duration = np.maximum(durations(rank), 1)
+        single = work.dtype_of("float32") & work.could_use_tensor_cores & work.uses_tensor_cores
+        # Kernels that take fewer digits of each number (XF32) are faster than that.
+        chosen = single & (work.flops() / duration <= _SINGLE * peak.fp32_tflops * 1e3) & (work.flops() > 0)
+        if chosen.any():
+            found = faster_matrices(
+                case,
+                rank,
+                chosen,
+                CAUSE.id,
+                ratio=peak.fp32_tflops / peak.bf16_tflops,
+                peak="16-bit",
+                peak_flops_per_s=peak.bf16_tflops * 1e12,
+                what="matrix kernels in single precision",
+            )
+            yield replace(found, remedy=CAUSE.remedies["on_matrix_units"])
+
+
 def by_names(case: Case) -> Iterator[Replayed]:
     """The same without shapes, by the kernels' names: the ratio of the peaks, and less sure."""
     for rank in case.ranks:
@@ -68,6 +94,7 @@ RULE = Rule(
     CAUSE,
     (
         Finder(in_trace, ("trace", "device_events", "operators", "shapes", "peak")),
+        Finder(on_matrix_units, ("trace", "device_events", "operators", "shapes", "peak")),
         Finder(by_names, ("trace", "device_events", "peak")),
     ),
 )
