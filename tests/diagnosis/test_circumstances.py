@@ -111,3 +111,24 @@ def test_python_is_mended_by_what_does_the_work(frames: tuple[str, ...], words: 
     assert words in finding.remedy.text
     told = {one.what: one.value for one in finding.evidence}["the costliest function in it"]
     assert str(told).startswith([frame for frame in frames if ".py(" in frame][-1])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words", "offloaded"),
+    [("DeepSpeedCPUAdam", "numactl", True), ("HybridAdam", "numactl", True), ("AdamW", "fused=True", False)],
+)
+def test_a_mark_of_an_optimizer_says_what_silent_time_within_it_is(optimizer: str, words: str, offloaded: bool) -> None:
+    """Native code on the host leaves no operator: without stacks only the mark around it is known."""
+    built = Job()
+    for number in built.steps(6):
+        built.operator("aten::mm", "gemm", 20_000, **{"Fwd thread id": 1, "Sequence number": number})
+        built.wait()
+        with built.marked(f"Optimizer.step#{optimizer}.step"):
+            built.python(4_000_000)
+            built.operator("aten::add_", "add", 5_000)
+            built.python(4_000_000)
+        built.wait()
+    finding = found_in(built.built)["host.python"]
+    assert finding.remedy is not None
+    assert words in finding.remedy.text
+    assert ("steps on the host" in finding.title) == offloaded

@@ -53,6 +53,7 @@ from whystall.diagnosis.where import code_of, looks_in
 from whystall.replay.graph import Mask
 from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.trace.steps import OPTIMIZER_STEP, is_of_an_engine
+from whystall.vocabulary.python_work import work_of
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
@@ -88,6 +89,9 @@ _FEWEST_FOLLOWED: Final = int(CAUSE.threshold("fewest_followed"))
 # The cost of following varies from call to call by this factor; the shortest calls do least of their own.
 _ALIKE: Final = 1.5
 _SHORTEST: Final = 0.1
+
+_OFFLOADED: Final = "an optimizer that steps on the host"
+_OR_COLLECTED: Final = "its own work or its garbage collection, which only Python stacks distinguish"
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -141,11 +145,17 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     work = python_work(case, rank, nodes)
     beneath = () if work is None else (evidence.text("the costliest function in it", _told(work)),)
     within = _annotation_around(case, rank, nodes)
-    kind = work.kind if work is not None else "optimizer" if OPTIMIZER_STEP.search(within or "") else None
+    of_optimizer = within is not None and OPTIMIZER_STEP.search(within) is not None
+    kind = work.kind if work is not None else (work_of(within or "") or "optimizer") if of_optimizer else None
+    known = known or kind == "offloaded"
     followed = _followed_ns(case, rank, nodes)
     return Replayed(
         cause=CAUSE.id,
-        detail="" if known else "its own work or its garbage collection, which only Python stacks distinguish",
+        detail=_OFFLOADED
+        if kind == "offloaded"
+        else ""
+        if known
+        else "its own work or its garbage collection, which only Python stacks distinguish",
         attributed_ns=per_step,
         evidence=(
             evidence.time("Python between operators, in long stretches", per_step, case.events_of(nodes), per=case.per),
