@@ -8,6 +8,7 @@ from tests.diagnosis.jobs import Job
 
 from whystall.diagnosis.catalogue import causes
 from whystall.diagnosis.circumstances import circumstances, fitting
+from whystall.testing.builder import BACKWARD_THREAD
 
 
 def job(*marks: str, trains: bool = False, frames: tuple[str, ...] = ()) -> Job:
@@ -132,3 +133,19 @@ def test_a_mark_of_an_optimizer_says_what_silent_time_within_it_is(optimizer: st
     assert finding.remedy is not None
     assert words in finding.remedy.text
     assert ("steps on the host" in finding.title) == offloaded
+
+
+@pytest.mark.parametrize("waits", [0, 1, 8])
+def test_waits_in_a_forward_pass_divide_its_launches_whatever_the_backward_pass_does(waits: int) -> None:
+    built = Job()
+    for number in built.steps(6):
+        for piece in range(8):
+            for _ in range(4):
+                built.operator("aten::mul", "elementwise", 5_000)
+            if piece < waits:
+                built.wait()
+        for _ in range(64):
+            more = {"Fwd thread id": 1, "Sequence number": number}
+            built.operator("aten::mul", "elementwise", 5_000, thread=BACKWARD_THREAD, **more)
+        built.wait()
+    assert ("when_waits" in circumstances(case_of(built.built))) == (waits == 8)

@@ -75,10 +75,17 @@ def is_given_one_sample(rank: RankCase) -> bool:
 
 
 def _waits_split_launches(rank: RankCase) -> bool:
-    """Whether waits of the host leave less than half of a usual step's launches between two of them."""
+    """Whether waits of the host leave less than half of a usual step's launches between two of them.
+
+    Those of a thread that waits count: a backward pass on a thread of its own may be in one piece.
+    """
     calls, steps = rank.trace.runtime_calls, rank.trace.steps
-    waits = np.sort(calls["ts_ns"].to_numpy()[matching(calls["name"], lambda name: is_call(name, "sync"))])
-    launches = np.unique(rank.launch_time[rank.launch_time >= 0])
+    waiting = matching(calls["name"], lambda name: is_call(name, "sync"))
+    waits = np.sort(calls["ts_ns"].to_numpy()[waiting])
+    launch = rows_of(rank.trace.device_events["launch"])
+    launch = launch[launch >= 0]
+    threads = calls["thread"].to_numpy()
+    launches = np.unique(calls["ts_ns"].to_numpy()[launch[np.isin(threads[launch], threads[waiting])]])
     if not len(waits) or not len(launches):
         return False
     begin = np.sort(steps["ts_ns"].to_numpy()) if len(steps) else launches[:1]
