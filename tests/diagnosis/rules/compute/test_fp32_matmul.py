@@ -119,3 +119,23 @@ def test_amds_matrix_units_take_single_precision_at_an_eighth(tflops: float, dty
     if told:
         is_worth(found["compute.fp32-matmul"], job.step_ns / (job.step_ns - 3 * (lasts - fast)), within=0.1)
         assert "bfloat16" in str(found["compute.fp32-matmul"].remedy)
+
+
+@pytest.mark.parametrize(("halves", "told"), [(6, True), (0, False)])
+def test_tf32_is_a_loss_where_the_rest_is_in_16_bits(halves: int, *, told: bool) -> None:
+    """A part that was left in float32: an A100 has a peak of 156 TFLOP/s in TF32 and of 312 in 16 bits."""
+    job, lasts = Job(A100), round(FLOPS / (0.75 * 156e12) * 1e9)
+    fast = round(FLOPS / (0.7 * 312e12) * 1e9)
+    for _ in job.steps(8):
+        for _ in range(4):
+            square = shaped([SIZE, SIZE], [SIZE, SIZE], dtype="float")
+            job.operator("aten::mm", "ampere_tf32_s1688gemm_tf32_128x128_ldg8_f2f_stages_32x3_nn", lasts, **square)
+        for _ in range(halves):
+            square = shaped([SIZE, SIZE], [SIZE, SIZE], dtype="c10::Half")
+            job.operator("aten::mm", "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_nn", fast, **square)
+        job.wait()
+    found = found_in(job.built)
+    assert ("compute.fp32-matmul" in found) == told
+    if told:
+        is_worth(found["compute.fp32-matmul"], job.step_ns / (job.step_ns - 4 * (lasts - fast)), within=0.1)
+        assert "upcast_vae" in str(found["compute.fp32-matmul"].remedy)

@@ -18,6 +18,9 @@ from whystall.diagnosis.rule import Finder, Rule
 CAUSE: Final = cause_beside(__name__)
 _SINGLE: Final = 1.1
 """Times the peak of single precision that no product in it exceeds."""
+_WORTH_HALVING: Final = 1.5
+_AMONG: Final = 0.5
+"""The time of products in 16 bits, relative to those in TF32, from which on the job's precision is 16 bits."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -46,6 +49,32 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 best_flops_per_s=best * 1e12,
             )
             yield replace(found, remedy=CAUSE.remedies["among_halves"]) if among_halves else found
+
+
+def in_tf32_among_halves(case: Case) -> Iterator[Replayed]:
+    """Products in TF32 in a job most of whose others are in 16 bits: a part of the model was left in float32."""
+    for rank in case.ranks:
+        work, peak = rank.workings, rank.workings.peak
+        best = (peak.bf16_tflops or peak.fp16_tflops) if peak is not None else None
+        if peak is None or best is None or not peak.tf32_tflops or best < _WORTH_HALVING * peak.tf32_tflops:
+            continue
+        products = work.could_use_tensor_cores & work.uses_tensor_cores
+        chosen = products & work.dtype_of("float32") & (work.flops() > 0) & ~trials(rank)
+        halves = products & (work.dtype_of("bfloat16") | work.dtype_of("float16"))
+        took = durations(rank)
+        if not chosen.any() or took[halves].sum() < _AMONG * took[chosen].sum():
+            continue
+        found = faster_matrices(
+            case,
+            rank,
+            chosen,
+            CAUSE.id,
+            ratio=peak.tf32_tflops / best,
+            peak="16-bit",
+            peak_flops_per_s=best * 1e12,
+            what="matrix kernels in TF32, among others in 16 bits",
+        )
+        yield replace(found, remedy=CAUSE.remedies["tf32_among_halves"])
 
 
 def on_matrix_units(case: Case) -> Iterator[Replayed]:
@@ -94,6 +123,7 @@ RULE = Rule(
     CAUSE,
     (
         Finder(in_trace, ("trace", "device_events", "operators", "shapes", "peak")),
+        Finder(in_tf32_among_halves, ("trace", "device_events", "operators", "shapes", "peak")),
         Finder(on_matrix_units, ("trace", "device_events", "operators", "shapes", "peak")),
         Finder(by_names, ("trace", "device_events", "peak")),
     ),
