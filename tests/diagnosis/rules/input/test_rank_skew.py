@@ -31,10 +31,11 @@ def training(
     api: str = "cuda",
     record: str = "allreduce",
     kernel: str = NCCL,
+    steps: int = 12,
 ) -> list[Job]:
-    """Twelve steps of products of so many tokens, 1 us each, and of as much again that no shapes were recorded of."""
+    """Steps of products of so many tokens, 1 us each, and of as much again that no shapes were recorded of."""
     jobs = [Job(A100, api=api) for _ in range(RANKS)]
-    for number in together(jobs, 12):
+    for number in together(jobs, steps):
         for rank, job in enumerate(jobs):
             count = tokens(rank, number)
             lasts = round(count * 1_000 * late(rank, number))
@@ -53,6 +54,12 @@ def rotating(rank: int, number: int) -> int:
 
 def equal(_rank: int, _number: int) -> int:
     return sum(TOKENS) // RANKS
+
+
+@pytest.mark.parametrize(("steps", "told"), [(2, False), (3, True), (4, True)])
+def test_a_recording_of_few_steps_is_enough(steps: int, *, told: bool) -> None:
+    jobs = training(rotating, steps=steps)
+    assert ("input.rank-skew" in found_in(*(job.built for job in jobs))) == told
 
 
 @pytest.mark.parametrize(("kernel", "api"), [(NCCL, "cuda"), (RCCL, "hip")])

@@ -26,6 +26,7 @@ _UNEQUAL: Final = CAUSE.threshold("unequal")
 _ALIKE: Final = CAUSE.threshold("alike")
 _ALWAYS: Final = CAUSE.threshold("always")
 _LEAST_STEPS: Final = int(CAUSE.threshold("least_steps"))
+_MANY_STEPS: Final = int(CAUSE.threshold("many_steps"))
 _OF_ONE_RANK: Final = CAUSE.threshold("of_one_rank")
 _USUAL: Final = CAUSE.threshold("usual")
 _LEAST_SAVED: Final = CAUSE.threshold("least_saved")
@@ -40,8 +41,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     steps = min((len(rank.trace.steps) for rank in ranks), default=0)
     if len(ranks) < 2 or len(ranks) < len(case.ranks) or steps < _LEAST_STEPS or not _data_parallel(case):
         return
-    work = np.array([_per_step(rank, rank.workings.flops(), steps) for rank in ranks])[:, 1:-1]
-    time = np.array([_per_step(rank, durations(rank), steps) for rank in ranks])[:, 1:-1]
+    inner = slice(1, -1) if steps >= _MANY_STEPS else slice(None)  # the first and the last may be cut
+    work = np.array([_per_step(rank, rank.workings.flops(), steps) for rank in ranks])[:, inner]
+    time = np.array([_per_step(rank, durations(rank), steps) for rank in ranks])[:, inner]
     if not work.all() or not time.all():
         return
     unequal = float(np.median(work.std(axis=0) / work.mean(axis=0)))
