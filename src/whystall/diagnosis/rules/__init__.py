@@ -88,6 +88,7 @@ from whystall.diagnosis.rules.inference import (
     prefill_interference,
     sampling_sync,
     sorted_sampling,
+    unmerged_adapters,
 )
 from whystall.diagnosis.rules.input import (
     collate,
@@ -228,4 +229,5 @@ RULES: tuple[Rule, ...] = (
     prefill_interference.RULE,
     sampling_sync.RULE,
     sorted_sampling.RULE,
+    unmerged_adapters.RULE,
 )

@@ -1,0 +1,60 @@
+"""inference.unmerged-adapters: narrow products beside each layer fire it; bottlenecks, and training, do not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import A100, Job, is_worth, shaped
+
+WIDTH: Final = 2_048
+KERNEL_NS: Final = 30_000
+GEMV: Final = "void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16, 4, 4, false, false>"
+
+
+def product(job: Job, rows: int, inner: int, columns: int, lasts: int) -> None:
+    with job.inside("aten::linear"):
+        job.operator("aten::mm", GEMV, lasts, **shaped([rows, inner], [inner, columns], dtype="c10::Half"))
+
+
+def decoding(*, rank: int = 16, base: bool = True, adapted: bool = True, trains: bool = False) -> Job:
+    """Eight steps of twelve layers, each with an adapter."""
+    job = Job(A100)
+    for number in job.steps(8):
+        for _ in range(12):
+            if base:
+                product(job, 1, WIDTH, WIDTH, KERNEL_NS)
+            if adapted:
+                product(job, 1, WIDTH, rank, KERNEL_NS // 3)
+                product(job, 1, rank, WIDTH, KERNEL_NS // 3)
+                for name in ("aten::mul", "aten::add"):
+                    job.operator(name, "void at::native::vectorized_elementwise_kernel<4>", 3_000)
+            job.operator("aten::silu", "void at::native::vectorized_elementwise_kernel<4>", 3_000)
+        if trains:
+            job.operator("aten::mm", GEMV, KERNEL_NS, **{"Fwd thread id": 1, "Sequence number": number})
+        job.wait()
+    return job
+
+
+def test_adapters_are_worth_their_operators() -> None:
+    job = decoding()
+    finding = found_in(job.built)["inference.unmerged-adapters"]
+    is_worth(finding, job.step_ns / decoding(adapted=False).step_ns, within=0.1)
+    assert finding.evidence[0].value == 12
+    assert finding.remedy is not None
+    assert "merge_and_unload" in (finding.remedy.patch or "")
+
+
+@pytest.mark.parametrize(
+    ("rank", "base", "adapted", "trains"),
+    [
+        (16, False, True, False),  # a bottleneck of its own
+        (1_024, True, True, False),  # as wide as a layer
+        (16, True, False, False),
+        (16, True, True, True),  # it learns
+    ],
+)
+def test_other_products_are_none(rank: int, *, base: bool, adapted: bool, trains: bool) -> None:
+    job = decoding(rank=rank, base=base, adapted=adapted, trains=trains)
+    assert "inference.unmerged-adapters" not in found_in(job.built)
