@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from whystall.diagnosis import evidence
@@ -10,8 +11,10 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.adapters import adapters
+from whystall.diagnosis.detectors.kernels import close_up
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
+from whystall.replay.graph import Change, Mask
 
 CAUSE: Final = cause_beside(__name__)
 _FEWEST: Final = int(CAUSE.threshold("fewest"))
@@ -37,8 +40,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 evidence.count("the widest of their inner dimensions", found.widest),
                 evidence.time("spent in them", per_step, case.events_of(nodes), per=case.per),
             ),
-            removal=case.without(nodes),
-            ceiling=case.without(nodes | case.host_within(rank, found.called, found.layer)),
+            removal=_without(case, nodes),
+            ceiling=_without(case, nodes | case.host_within(rank, found.called, found.layer)),
             method="replay: without them, as with merged weights",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
@@ -46,6 +49,11 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             confidence=0.9,
             rivals=("host.launch-bound", "compute.fusible", "host.small-operators"),
         )
+
+
+def _without(case: Case, nodes: Mask) -> Change:
+    """The graph without some nodes, and without the gaps before them on their streams."""
+    return replace(case.without(nodes), lag=close_up(case, nodes, 0))
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))
