@@ -29,6 +29,7 @@ from whystall.diagnosis.detectors.passes_again import AGAIN, goes_through_again,
 from whystall.diagnosis.detectors.picked_rows import picked_rows
 from whystall.diagnosis.detectors.prefixes import LongerPass, Products, longer_passes, operators_within, products
 from whystall.diagnosis.detectors.recorded_sizes import first_elements
+from whystall.diagnosis.detectors.room import peak_bytes, room_bytes
 from whystall.diagnosis.detectors.sliced_gradients import sliced_gradients
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
 from whystall.diagnosis.detectors.wasted_work import WastedWork, wasted_work
@@ -58,8 +59,6 @@ _FASTER_CACHED: Final = CAUSE.threshold("faster_cached")
 _OF_FEW_STEPS: Final = CAUSE.threshold("of_few_steps")
 # Bytes of a weight; fewer in half precision.
 _BYTES: Final = 4
-_OF_MEMORY: Final = 0.95
-"""The share of a device's memory that tensors can take, beside the context and libraries' workspaces."""
 _LEAST_THAT_FITS: Final = 0.1
 # The times that calls and weights take for one token, of what is expected: at the slowest, at the fastest.
 _TIMES: Final = (3.0, 0.3)
@@ -273,20 +272,10 @@ def _of_checkpointing(times: float, held: int, per: Per) -> tuple[Evidence, ...]
     return (evidence.size("memory that checkpointing saves, about", held, per=per),)
 
 
-def _peak_bytes(case: Case, rank: RankCase) -> int:
-    """The most memory of the device that tensors took at once, as far as it is known."""
-    seen = [one.peak_allocated_bytes or 0 for one in rank.analysis.memory if one.device_type != "cpu"]
-    counted = [one.peak_allocated_bytes or 0 for run in case.runs if run.rank == rank.rank for one in run.allocators]
-    return max([*seen, *counted], default=0)
-
-
 def _fits(case: Case, rank: RankCase, held: int) -> float:
     """The share of the memory that checkpointing saves for which there is room beside the peak; 1 where unknown."""
-    sizes = [one.memory_bytes for one in rank.trace.metadata.devices if one.memory_bytes]
-    peak = _peak_bytes(case, rank)
-    if not rank.on_device or not sizes or not peak:
-        return 1.0
-    return min(max(_OF_MEMORY * min(sizes) - peak, 0.0) / held, 1.0)
+    room = room_bytes(case, rank)
+    return 1.0 if room is None else min(room / held, 1.0)
 
 
 def _needed(case: Case, rank: RankCase, per_step: int, held: int) -> Standing:
@@ -297,7 +286,7 @@ def _needed(case: Case, rank: RankCase, per_step: int, held: int) -> Standing:
         evidence=(
             evidence.time("forward work done again in the backward pass", per_step, per=case.per),
             evidence.size("memory that checkpointing saves, about", held, per=case.per),
-            evidence.size("allocated at the peak", _peak_bytes(case, rank)),
+            evidence.size("allocated at the peak", peak_bytes(case, rank) or 0),
         ),
         severity="info",
         method="memory events: there is no room for what would be kept",
