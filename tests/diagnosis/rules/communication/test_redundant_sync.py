@@ -5,11 +5,11 @@ needed reductions do not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, run
-from tests.diagnosis.jobs import is_worth, message, shaped
+from tests.diagnosis.jobs import A100, Job, is_worth, message, shaped
 
 from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.rules import RULES
@@ -424,3 +424,46 @@ def test_sharded_gradients_that_are_reduced_in_every_pass() -> None:
 )
 def test_sharded_gradients_that_need_to_be_reduced(job: TraceBuilder) -> None:
     assert "communication.redundant-sync" not in found_in(job)
+
+
+WITH_MEMORY: Final = {**A100, "totalGlobalMem": 80 << 30}
+
+
+def gathering(
+    *, again: bool = True, device: dict[str, Any] = WITH_MEMORY, megabytes: int = 64, mark: str = "FSDP::"
+) -> Job:
+    """Eight steps of six layers whose parameters are gathered for the forward pass and (``again``) for the backward."""
+    job, gather = Job(device), message("_allgather_base", megabytes * MIB)
+    for number in job.steps(8):
+        for backward in (False, True):
+            more: dict[str, Any] = {"Fwd thread id": 1, "Sequence number": number} if backward else {}
+            for layer in range(6):
+                if not backward or again:
+                    with job.marked(f"{mark}{'pre_backward' if backward else 'pre_forward'} (layers.{layer})"):
+                        job.python(5_000)
+                        job.launch("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage)", 2_000_000, **gather)
+                job.operator("aten::mm", "gemm", 3_000_000, **more)
+        job.wait()
+    return job
+
+
+def test_parameters_that_are_gathered_for_both_passes() -> None:
+    job = gathering()
+    finding = found_in(job.built)["communication.redundant-sync"]
+    is_worth(finding, job.step_ns / gathering(again=False).step_ns, within=0.05)
+    assert finding.remedy is not None
+    assert "reshard_after_forward=False" in (finding.remedy.patch or "")
+    assert next(one.value for one in finding.evidence if one.unit == "bytes") == 6 * 64 * MIB
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(gathering(again=False), id="kept"),
+        pytest.param(gathering(megabytes=8 << 10), id="too large to be kept"),
+        pytest.param(gathering(mark="sequence parallel "), id="of another kind"),
+        pytest.param(gathering(device=A100), id="of unknown memory"),
+    ],
+)
+def test_parameters_that_must_be_gathered_twice(job: Job) -> None:
+    assert "communication.redundant-sync" not in found_in(job.built)

@@ -25,10 +25,12 @@ from whystall.diagnosis.detectors.collectives import (
     not_made,
     spent_ns,
 )
+from whystall.diagnosis.detectors.gathered_again import gathered_again
+from whystall.diagnosis.detectors.room import memory_bytes, room_bytes
 from whystall.diagnosis.detectors.samples import from_samples, off_core
 from whystall.diagnosis.detectors.sent_again import broadcast_again
 from whystall.diagnosis.detectors.thrown_away import thrown_away
-from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.finding import Evidence, Remedy
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.trace.columns import matching
@@ -42,6 +44,8 @@ _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 _SUM_OR_SHARE: Final = re.compile(r"^(all_?reduce|_?reduce_?scatter)", re.IGNORECASE)
 _GRADIENTS: Final = "gradients of every micro-batch"
 _WEIGHTS: Final = "weights that the replicas have already"
+_GATHERED: Final = "parameters that the forward pass had gathered"
+_SMALL: Final = CAUSE.threshold("small")
 _UNUSED: Final = "gradients that the optimizer which steps next does not use"
 
 
@@ -112,6 +116,25 @@ def unused(case: Case) -> Iterator[Replayed]:
     )
 
 
+def gathered_for_both_passes(case: Case) -> Iterator[Replayed]:
+    """FSDP's gathers for the backward pass, where there is room to keep what the forward pass gathered."""
+    for rank in case.ranks:
+        _, kept = gathered_again(rank, collectives(case, rank))
+        whole, room = memory_bytes(rank), room_bytes(case, rank)
+        if not kept or whole is None or kept > (_SMALL * whole if room is None else room):
+            return
+    yield from _without(
+        case,
+        gathered_again,
+        ("parameters that would be kept gathered", "gathers for the backward pass"),
+        amount=evidence.size,
+        method="replay: without the gathers for the backward pass",
+        detail=_GATHERED,
+        confidence=0.85,
+        remedy=CAUSE.remedies["kept_gathered"],
+    )
+
+
 def in_samples(case: Case) -> Iterator[Sampled]:
     """The same for a watched job on CPUs: reducing takes cores as well, which a recording's graph does not show.
 
@@ -160,11 +183,13 @@ def _without(
     case: Case,
     which: Callable[[RankCase, Collectives], tuple[NDArray[np.bool_], float]],
     told: tuple[str, str],
+    *,
+    amount: Callable[[str, Any], Evidence] = evidence.count,
     **about: Any,
 ) -> Iterator[Replayed]:
     """The job without the collectives that ``which`` finds on each rank, each with a number that describes them.
 
-    ``told`` describes that number, and the collectives.
+    ``told`` describes that number, an ``amount``, and the collectives.
     """
     nodes = np.zeros(len(case.replayed.start), np.bool_)
     host = nodes.copy()
@@ -184,7 +209,7 @@ def _without(
         cause=CAUSE.id,
         attributed_ns=spent,
         evidence=(
-            evidence.count(told[0], most),
+            amount(told[0], most),
             evidence.count(told[1], count, case.events_of(nodes), per=case.per),
             evidence.time("spent in them by a rank", spent, per=case.per),
         ),
@@ -272,6 +297,7 @@ RULE = Rule(
         Finder(in_trace, ("trace", "operators")),
         Finder(sent_again, ("trace", "operators", "steps")),
         Finder(unused, ("trace", "operators", "shapes")),
+        Finder(gathered_for_both_passes, ("trace", "device_events", "operators", "steps")),
         Finder(in_samples, ("trace", "operators", "samples", "no_device")),
     ),
 )

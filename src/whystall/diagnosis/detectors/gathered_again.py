@@ -1,0 +1,49 @@
+"""Parameters that FSDP gathers for the forward pass, gives back, and gathers again for the backward pass."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis.detectors.collectives import Collectives, are, launched_ns, step_of
+from whystall.diagnosis.rank_case import RankCase, within
+
+_GATHER: Final = re.compile(r"^_?all_?gather", re.IGNORECASE)
+_MARK: Final = re.compile(r"^FSDP::|^FullyShardedDataParallel")
+
+
+def gathered_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], float]:
+    """FSDP's gathers of a step's backward pass that its forward pass made, too, by their sizes, and their bytes."""
+    out = np.zeros(len(found.node), np.bool_)
+    begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(_MARK.match(name)), ("annotations",)))
+    if not len(begin) or not rank.trains:
+        return out, 0.0
+    launched, step = launched_ns(rank, found), step_of(rank, found)
+    gathers = are(found, _GATHER) & (found.size > 0) & within(launched, begin, end) & (step >= 0)
+    at = rank.trace.operators["ts_ns"].to_numpy()
+    backward, forward = at[rank.backward], at[~rank.backward & ~within(at, begin, end)]
+    starts = rank.trace.steps["ts_ns"].to_numpy()
+    of_backward, of_forward = (np.searchsorted(starts, one, side="right") - 1 for one in (backward, forward))
+    bytes_of = []
+    for number in np.unique(step[gathers]).tolist():
+        first = backward[of_backward == number]
+        rows = np.flatnonzero(gathers & (step == number))
+        if not len(first):
+            continue
+        # The first gather for the backward pass comes between the two passes.
+        ahead = forward[(of_forward == number) & (forward < first.min())]
+        late = launched[rows] >= max(ahead, default=first.min())
+        sizes = Counter(found.size[rows[~late]].tolist())
+        repeated = []
+        for row in rows[late].tolist():
+            size = int(found.size[row])
+            if sizes[size] > 0:
+                sizes[size] -= 1
+                repeated.append(row)
+        out[repeated] = True
+        bytes_of.append(int(found.size[repeated].sum()) if repeated else 0)
+    return out, float(np.median(bytes_of)) if bytes_of else 0.0
