@@ -328,3 +328,11 @@ def test_a_loss_reads_one_number_of_each_row() -> None:
     found = cost_of("aten::nll_loss_forward", [t(4096, 128256), t(4096, dtype="int64"), None, 1, -100])
     assert found is not None
     assert found.bytes_read == 4096 * (4 + 8)
+
+
+@pytest.mark.parametrize(("dims", "passes"), [([3], 1), ([2, 3], 2), ([1, 2, 3], 3)])
+def test_a_transform_over_several_dimensions_makes_a_pass_for_each(dims: list[int], passes: int) -> None:
+    data = TensorSpec((4, 8, 16, 32), "complex64")
+    cost = cost_of("aten::_fft_c2c", [data, dims, 0, True])
+    assert cost is not None
+    assert cost.bytes_read == cost.bytes_written == passes * data.nbytes
