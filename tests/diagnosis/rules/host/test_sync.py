@@ -262,3 +262,19 @@ def test_a_rank_with_stacks_gives_the_lines_and_the_remedy_of_all() -> None:
     assert finding.scope.ranks == [0, 1]
     assert [(place.file, place.line) for place in finding.code] == [("train.py", 7)]
     assert finding.remedy == sync.CAUSE.remedies["scaler"]
+
+
+@pytest.mark.parametrize(("reads", "patch"), [(1, "loss.detach()"), (24, "torch.stack")])
+def test_many_reads_are_those_of_a_loop(reads: int, patch: str) -> None:
+    job = Job()
+    for _ in job.steps(8):
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+        for _ in range(reads):
+            job.operator("aten::mul", "elementwise", 5_000)
+            read(job, call="StreamSynchronize", operator="aten::item")
+            for _ in range(LATER):
+                job.operator("aten::view")
+        job.operator("aten::mm", "gemm", PRODUCT_NS)
+    finding = found_in(job.built)["host.sync"]
+    assert finding.remedy is not None
+    assert patch in (finding.remedy.patch or "")

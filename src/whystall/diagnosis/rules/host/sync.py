@@ -39,6 +39,7 @@ CAUSE: Final = cause_beside(__name__)
 _OF_WAITS: Final = CAUSE.threshold("of_waits")
 # The kind of wait for which the entry's own remedy, or that of the job's circumstances, is written.
 _READ: Final = "read"
+_MANY: Final = CAUSE.threshold("many")
 _WITHIN: Final = "within"
 # Operators that hand a single value to Python, and do nothing else.
 _READS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"})
@@ -85,7 +86,7 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
         detail=f"{operators_around(rank, calls, _WITHIN)} reads on the host before it goes on"
         if kind == _WITHIN
         else "",
-        remedy=_remedy(case, kind),
+        remedy=_remedy(case, kind, per_step),
         ranks=(rank.rank,),
         rivals=("host.launch-bound", "host.python", "input.synchronous-loader"),
         missing=() if recorded else (SIGNALS["sync_events"].name,),
@@ -94,11 +95,13 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
     )
 
 
-def _remedy(case: Case, kind: str | None) -> Remedy | None:
+def _remedy(case: Case, kind: str | None, per_step: float) -> Remedy | None:
     """The remedy of what the host waits for; an engine's waits are those of its scheduling."""
     if "when_serving" in circumstances(case):
         return None
-    return None if kind is None or kind == _READ else CAUSE.remedies[kind]
+    if kind is None or kind == _READ:
+        return CAUSE.remedies["many"] if per_step >= _MANY else None
+    return CAUSE.remedies[kind]
 
 
 def _asked_to_wait(rank: RankCase) -> Mask:
