@@ -129,7 +129,7 @@ def _of_some_ranks(found: Replayed) -> Replayed:
         nameless=True,
         missing=("traces of the other ranks",),
         if_hidden="large collectives take long: over a slow link, or because a rank that was not recorded comes late; "
-        "record all ranks to see which",
+        "NCCL_DEBUG=INFO names the link (sockets, or InfiniBand), a recording of all ranks the late one",
     )
 
 
