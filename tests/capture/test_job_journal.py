@@ -54,6 +54,8 @@ def test_a_job_that_waits_before_its_first_step_is_explained(jobs: Jobs) -> None
     assert "waits_at_start.py:" in report.verdict.summary
     assert "no step ended" in report.verdict.summary
     assert [one.id for one in report.findings] == ["start.set-up"]
+    assert all(one.saves is None or one.saves.first_step_ns == 0 for one in report.findings), "there was no first step"
+    assert "length of a step" not in whystall.render(report, "terminal", verbose=True)
     (told,) = re.findall(r"no step has ended after 10 s; for ([\d.]+) s the main thread is at (\S+)", ran.stderr)
     assert float(told[0]) <= 10
     assert told[1].endswith("waits_at_start.py:8")

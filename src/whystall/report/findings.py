@@ -353,7 +353,7 @@ def _small_print(report: Report) -> tuple[str, ...]:
     lines = []
     if report.fidelity is not None:
         lines.append(f"The dependencies that were replayed explain {fmt.share(report.fidelity)} of the time.")
-    if report.noise is not None:
+    if report.noise is not None and (report.run or report.devices):
         lines.append(f"The length of a step is known to within {fmt.share(report.noise)}.")
     basis = _basis(report)
     return (*lines, basis) if basis else tuple(lines)

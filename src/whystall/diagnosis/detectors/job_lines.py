@@ -143,5 +143,5 @@ def saving(removed: Removed | None, job: WholeJob, sooner: int, later: int) -> J
         floor_ns=floor,
         expected_ns=expected,
         ceiling_ns=ceiling,
-        first_step_ns=min(round(sooner * removed.expected), expected),
+        first_step_ns=min(round(sooner * removed.expected), expected) if job.first_step_ns is not None else 0,
     )
