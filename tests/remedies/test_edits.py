@@ -333,3 +333,15 @@ def test_a_patch_applies(tmp_path: Path) -> None:
     (tmp_path / "p.patch").write_bytes(patch(program, found).encode())
     subprocess.run(["git", "apply", "p.patch"], cwd=tmp_path, check=True)
     assert (tmp_path / "sub" / "t.py").read_bytes() == found.files["sub/t.py"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('t("a", padding="max_length")\n', 't("a", padding="longest")\n'),
+        ("t('a', padding='max_length')\n", "t('a', padding='longest')\n"),
+        ('print("one", "two")\nt(x, padding=\'max_length\')\n', 'print("one", "two")\nt(x, padding="longest")\n'),
+    ],
+)
+def test_a_string_has_the_quotes_of_its_file(before: str, after: str) -> None:
+    assert changed("shortest-padding", f"{FIRST}{before}") == f"{FIRST}{after}"

@@ -17,6 +17,7 @@ LARGEST: Final = 1 << 20
 """Bytes of a file whose text is read."""
 _OTHER_ENDS: Final = re.compile(rb"\r(?!\n)|\f")
 """Ends of lines to Python that are none to this module."""
+_PLAIN: Final = re.compile(r"'[^'\"\\\n]*'")
 _REST: Final = re.compile(rb"\s*(?:#[^\n]*\n\s*)*,")
 _CLOSED: Final = re.compile(rb"\s*(?:#[^\n]*\n\s*)*\)")
 
@@ -74,12 +75,18 @@ class Source:
 
     def replaced(self, node: ast.expr | ast.stmt, text: str) -> Splice:
         """A node with another text in its place."""
-        return Splice(*self.span(node), text)
+        return Splice(*self.span(node), self._quoted(text))
 
     def with_arguments(self, call: ast.Call, arguments: dict[str, str]) -> Splice | None:
         """A call with further keywords behind its arguments; ``None`` for none."""
-        given = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        given = ", ".join(f"{name}={self._quoted(value)}" for name, value in arguments.items())
         return self._appended(call, given) if given else None
+
+    def _quoted(self, text: str) -> str:
+        """A plain string in the quotes that the file mostly has."""
+        if not _PLAIN.fullmatch(text) or self.data.count(b'"') <= self.data.count(b"'"):
+            return text
+        return f'"{text[1:-1]}"'
 
     def _appended(self, call: ast.Call, argument: str) -> Splice:
         """A further argument behind the last one, on a line of its own where that one has one."""
