@@ -8,6 +8,7 @@ from pathlib import Path
 
 from whystall._api import analyze
 from whystall._inputs import known_rules
+from whystall.analysis.whole_job import WholeJob
 from whystall.diagnosis.causes import Statistic
 from whystall.errors import UsageError
 from whystall.remedies.chain import Chain
@@ -30,7 +31,17 @@ def diagnose(folder: Path) -> Diagnosed:
     report = analyze(folder, cache=False)
     ranks = read_run_folder(folder).ranks
     cores = max((int((rank.get("facts") or {}).get("cores_allowed") or 1) for rank in ranks), default=1)
-    return Diagnosed(report.findings, cores, any(device.kind != "cpu" for device in report.devices))
+    on_device = any(device.kind != "cpu" for device in report.devices)
+    return Diagnosed(report.findings, cores, on_device, _in_steps(report.job))
+
+
+def _in_steps(job: WholeJob | None) -> float:
+    """The share of the phase of steps in a job without its start."""
+    spent = (
+        {phase: sum(part.ns for part in job.parts if part.phase == phase) for phase in ("steps", "end")} if job else {}
+    )
+    whole = sum(spent.values())
+    return spent["steps"] / whole if whole else 1.0
 
 
 class Judge:

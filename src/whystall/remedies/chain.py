@@ -367,6 +367,7 @@ def _is_clear(found: Paired, gain: Gain | None) -> bool:
     return found.improved and possible and found.noise_floor <= _QUIET
 
 
+_IN_STEPS: Final = 0.5
 _LOSSES: Final = {
     "agree": "losses or results agree",
     "agree on average": "losses agree on average",
@@ -377,13 +378,15 @@ _LOSSES: Final = {
 def _wanted(whole: Whole) -> Iterator[_Wanted]:
     """The causes of a run, each once, with those that another repair of the same loss removes."""
     seen = set()
+    # A job that works mostly after its last step (it generates, or scores) shows nothing in its first ones.
+    later = whole.diagnosed is not None and whole.diagnosed.in_steps < _IN_STEPS
     for finding in whole.diagnosed.findings if whole.diagnosed is not None else ():
         if finding.because is not None or finding.severity == "info":
             continue
         for cause, gain in _causes(finding):
             if cause not in seen:
                 seen.add(cause)
-                yield _Wanted(cause, gain, outside_steps=finding.saves is not None and finding.gain is None)
+                yield _Wanted(cause, gain, outside_steps=later or (finding.saves is not None and finding.gain is None))
 
 
 def _causes(finding: Finding) -> Iterator[tuple[str, Gain | None]]:

@@ -38,6 +38,8 @@ class Diagnosed(NamedTuple):
     findings: Sequence[Finding]
     cores: int
     on_device: bool
+    in_steps: float = 1.0
+    """The share of steps in the time from the first step to the end of the job; 1 where it is not known."""
 
 
 class Whole(NamedTuple):
