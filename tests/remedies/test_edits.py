@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -345,3 +346,33 @@ def test_a_patch_applies(tmp_path: Path) -> None:
 )
 def test_a_string_has_the_quotes_of_its_file(before: str, after: str) -> None:
     assert changed("shortest-padding", f"{FIRST}{before}") == f"{FIRST}{after}"
+
+
+PHOTOS: Final = """import functools
+import torch
+class Photos(Dataset):
+    def load(self, path):
+        {read}
+    def __getitem__(self, i):
+        img = self.load({given})
+        return img.flip(2) if torch.rand(()) < 0.5 else img
+"""
+
+
+def test_what_is_read_is_kept_where_the_sample_varies() -> None:
+    before = PHOTOS.format(read="return torch.load(path).float()", given="self.files[i]")
+    after = before.replace("    def load", "    @functools.cache\n    def load")
+    assert changed("kept-samples", before) == after
+
+
+@pytest.mark.parametrize(
+    ("read", "given"),
+    [
+        ("return torch.load(path) + torch.rand(1)", "self.files[i]"),
+        ("return path * 2", "self.files[i]"),  # nothing is read
+        ("self.seen += 1; return torch.load(path)", "self.files[i]"),
+        ("return torch.load(path)", "self.files[i], 3"),
+    ],
+)
+def test_what_varies_itself_or_reads_nothing_is_not_kept(read: str, given: str) -> None:
+    assert changed("kept-samples", PHOTOS.format(read=read, given=given)) is None

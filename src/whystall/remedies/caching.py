@@ -1,4 +1,4 @@
-"""Keeps the samples of a map-style data set, where making one has the same result each time.
+"""Keeps the samples of a map-style data set, or what it reads for one, where making it has the same result each time.
 
 Only what is known to have is trusted: calls of libraries that draw nothing at random, methods of values, the program's
 own functions of these. Anything else may vary from epoch to epoch, and the data set is left alone.
@@ -33,6 +33,7 @@ _METHODS: Final = frozenset(
 )  # fmt: skip
 _TOKENIZERS: Final = re.compile(r"\w*tok(?:enizer)?|\w*vocab|stoi|itos|\w*2\w*")
 _WRAPPED: Final = re.compile(r"\w*(?:dataset|base|inner|subset|wrapped)|ds|data")
+_READS: Final = re.compile(r"open|(.*\.)?(open|load|loads|imread|read\w*|encode|decode)|.*tok(enizer)?")
 _DEEPEST: Final = 4
 
 
@@ -53,7 +54,7 @@ def _imported(node: ast.AST) -> set[str]:
 
 
 def _made(program: Program, owner: ast.ClassDef) -> ast.FunctionDef | None:
-    """The method that makes a sample, where its result can be kept."""
+    """The method that makes a sample, or reads what one is made of, where its result can be kept."""
     if owner.decorator_list or not any(re.fullmatch(r"(.*\.)?Dataset", dotted(_plain(base))) for base in owner.bases):
         return None
     methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
@@ -63,7 +64,24 @@ def _made(program: Program, owner: ast.ClassDef) -> ast.FunctionDef | None:
     later = (node for name, method in methods.items() if name != "__init__" for node in ast.walk(method))
     if any(_root(target) == "self" for node in later for target in _targets(node)):
         return None
-    return None if _may_vary(program, methods, made, _DEEPEST) else made
+    return made if not _may_vary(program, methods, made, _DEEPEST) else _read(program, methods, made)
+
+
+def _read(program: Program, methods: dict[str, ast.FunctionDef], made: ast.FunctionDef) -> ast.FunctionDef | None:
+    """The method that reads what a sample is made of, where that has the same result each time and the sample has not.
+
+    A picture is read and resized, and then flipped at random. If the sample changes in place what was read, its losses
+    differ, and the edit is not kept.
+    """
+    for call in (node for node in ast.walk(made) if isinstance(node, ast.Call)):
+        _, _, name = dotted(call.func).rpartition("self.")
+        own = methods.get(name)
+        if own is None or own.decorator_list or len(call.args) != 1 or call.keywords or len(own.args.args) != 2:
+            continue
+        reads = any(isinstance(node, ast.Call) and _READS.fullmatch(dotted(node.func)) for node in ast.walk(own))
+        if reads and not _may_vary(program, methods, own, _DEEPEST):
+            return own
+    return None
 
 
 def _plain(base: ast.expr) -> ast.expr:
