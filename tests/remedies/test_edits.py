@@ -359,8 +359,15 @@ class Photos(Dataset):
 """
 
 
-def test_what_is_read_is_kept_where_the_sample_varies() -> None:
-    before = PHOTOS.format(read="return torch.load(path).float()", given="self.files[i]")
+@pytest.mark.parametrize(
+    "read",
+    [
+        "return torch.load(path).float()",
+        "return torch.from_numpy(np.array(Image.open(path).convert('RGB').resize((9, 9)))).permute(2, 0, 1)",
+    ],
+)
+def test_what_is_read_is_kept_where_the_sample_varies(read: str) -> None:
+    before = PHOTOS.format(read=read, given="self.files[i]")
     after = before.replace("    def load", "    @functools.cache\n    def load")
     assert changed("kept-samples", before) == after
 
@@ -369,6 +376,7 @@ def test_what_is_read_is_kept_where_the_sample_varies() -> None:
     ("read", "given"),
     [
         ("return torch.load(path) + torch.rand(1)", "self.files[i]"),
+        ("return torch.load(path)[np.random.permutation(3)]", "self.files[i]"),
         ("return path * 2", "self.files[i]"),  # nothing is read
         ("self.seen += 1; return torch.load(path)", "self.files[i]"),
         ("return torch.load(path)", "self.files[i], 3"),

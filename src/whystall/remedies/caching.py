@@ -15,7 +15,7 @@ from whystall.remedies.program import Change, Program
 from whystall.remedies.source import dotted
 
 _VARIES: Final = re.compile(
-    r"\w*rand\w*|\w*rng\w*|gen\w*|shuffle\w*|choices?|sample|uniform|normal|bernoulli|exponential|perm\w*|\w*aug\w*"
+    r"\w*rand\w*|\w*rng\w*|gen\w*|shuffle\w*|choices?|sample|uniform|normal|bernoulli|exponential|perm(?!ute$)\w*|\w*aug\w*"
     r"|\w*transforms?|\w*jitter\w*|\w*noise\w*|\w*dropout\w*|\w*mask\w*|next|time\w*|\w*counter\w*|now|today|urandom"
 )
 _LIBRARIES: Final = frozenset(
