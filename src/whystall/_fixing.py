@@ -36,7 +36,7 @@ def diagnose(folder: Path) -> Diagnosed:
 
 
 def _in_steps(job: WholeJob | None) -> float:
-    """The share of the phase of steps in a job without its start."""
+    """The share of its steps in a job's time, the start left out."""
     spent = (
         {phase: sum(part.ns for part in job.parts if part.phase == phase) for phase in ("steps", "end")} if job else {}
     )

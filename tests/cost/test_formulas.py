@@ -324,7 +324,7 @@ def test_the_registry_is_reached_from_the_package() -> None:
 
 
 def test_a_loss_reads_one_number_of_each_row() -> None:
-    """By the rows a roofline said 1452 %."""
+    """With whole rows counted as read, the roofline showed 1452 %."""
     found = cost_of("aten::nll_loss_forward", [t(4096, 128256), t(4096, dtype="int64"), None, 1, -100])
     assert found is not None
     assert found.bytes_read == 4096 * (4 + 8)

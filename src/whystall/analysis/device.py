@@ -229,7 +229,7 @@ def _first_starts(events: DeviceEvents, steps: int) -> list[int | None]:
     """The start of each step's first event.
 
     Copies of the next batch, on a stream of their own, run while the work of earlier steps still waits: a step begins
-    behind them if it has other events.
+    after them if it has other events.
     """
     out: list[int | None] = [None] * steps
     attributed = events.step >= 0

@@ -75,7 +75,7 @@ def shipped_kernel_classes() -> KernelClasses:
 
 
 class _Remembered:
-    """An answer about names, asked for once per name: the kernels of one rank have the names of the next one's."""
+    """An answer about names, found once per name: kernels have the same names on all ranks."""
 
     def __init__(self, ask: Callable[[pl.Series], NDArray[Any]]) -> None:
         self._ask = ask

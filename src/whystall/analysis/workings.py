@@ -47,6 +47,11 @@ class Workings:
         """Per event the family of its kernel, or an empty text."""
         return np.array([name or "" for name in self.classified.families], object)[self.classified.family_of]
 
+    @cached_property
+    def is_half(self) -> Mask:
+        """Which events are of calls in 16 bits."""
+        return self.dtype_of("bfloat16") | self.dtype_of("float16")
+
     @property
     def could_use_tensor_cores(self) -> Mask:
         """Which events are of kernels that could use tensor cores."""

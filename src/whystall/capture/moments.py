@@ -86,7 +86,7 @@ os.register_at_fork(after_in_child=_is_a_child)
 
 
 def followed_by(torch: Any) -> Callable[[], bool]:
-    """A function that returns whether torch's compiler or `torch.jit.trace` is active: its graph would hold us."""
+    """A function that says whether torch's compiler or `torch.jit.trace` is active: its graph would hold our calls."""
     is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
     is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", bool)
     return lambda: is_compiling() or is_tracing()

@@ -11,7 +11,7 @@ _CHUNK: Final = 1 << 20
 
 
 def stretches(plain: Path) -> Iterator[tuple[bytes, int]]:
-    """A file in pieces, each behind the end of the one before, and how long that end is."""
+    """The pieces of a file, each behind the last bytes of the piece before, and the number of these bytes."""
     before = b""
     with plain.open("rb") as file:
         while chunk := file.read(_CHUNK):

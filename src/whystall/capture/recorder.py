@@ -44,7 +44,7 @@ class Recorder:
         self.export_ns = 0
         self.starting = False
         self.unfit: str | None = "no steps were recorded"
-        """The reason against a window of values, by the latest trace."""
+        """The reason, found in the latest trace, why no window of values may open."""
         self._marks = 0
         self._held = held
         self._written: Path | None = None

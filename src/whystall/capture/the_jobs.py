@@ -1,4 +1,4 @@
-"""The job's containers and modules, read without any method of a class of the job's.
+"""The job's containers and modules, read without a call of any method of the job's classes.
 
 A batch may hand its tensors out once, and a module may override ``parameters()``: what we call, the job would notice.
 """
@@ -62,7 +62,7 @@ def _held(part: Any, name: str) -> list[Any]:
 
 
 def attributes_of(thing: object) -> dict[str, Any]:
-    """An object's own attributes, read by no method of its class."""
+    """An object's own attributes, read without a method of its class."""
     try:
         found = object.__getattribute__(thing, "__dict__")
     except AttributeError:

@@ -135,7 +135,7 @@ class TorchHooks:
         self._kind = None
 
     def _export_begins(self, *_: object) -> None:
-        """torch.export follows no hook on all modules where it is strict: none is in until it ends."""
+        """Strict torch.export cannot trace global module hooks: ours are out until it ends."""
         self._listener.tracing_begins()
         module = self._torch.nn.modules.module
         self._set_aside.append(set_aside(module._global_forward_pre_hooks, module._global_forward_hooks))  # noqa: SLF001
@@ -378,7 +378,7 @@ def _nothing(*_: object) -> None:
 
 
 def _tracers() -> list[Callable[..., Any]]:
-    """The functions that begin a tracing of a program, or an observation of all operators; those that this torch has.
+    """The functions of this torch that begin to trace a program, or to observe all operators.
 
     torch.export and make_fx make fake tensors first. Some operators compile what they are given (torch.cond).
     """

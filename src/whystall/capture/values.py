@@ -38,11 +38,11 @@ from whystall.capture.torch_hooks import has_compiled
 from whystall.run_folder.layout import HELD_SCOPE, READ_SCOPE, STEP_SCOPE, staged_trace, values_name
 
 _STEPS: Final = 3
-"""Memory that a step frees is used again in the next one, or in the one after it."""
+"""The recorded steps: memory that a step frees is used again in the next one, or in the one after it."""
 _WAITS: Final = 2
-"""Steps that pass after the windows, and the looks, are over: the first of them pay for what was let go."""
+"""Steps that pass after windows and looks are over: in the first the job allocates again what was freed for them."""
 _MOST_OPERATORS: Final = 30_000
-"""Operators of a step: the observer writes about a kilobyte for each, which takes it some ten microseconds."""
+"""Most operators of a step: the observer writes about a kilobyte for each, in some ten microseconds."""
 _MOST_BYTES: Final = 128 << 20
 _LONGEST_NS: Final = 60_000_000_000
 _LONGEST_STEP_NS: Final = 20_000_000_000
@@ -95,7 +95,7 @@ class ValuesWindow:
         self._note = note
         self._observer: Any = None
         self._log: _Log | None = None
-        self._marked: list[tuple[Any, int]] = []
+        self._marked: list[tuple[Any, int]] | None = None
         self._plain: Path | None = None
         self._rank = self._passed = self._steps = 0
         self._began_ns = 0
@@ -220,7 +220,7 @@ class ValuesWindow:
         self._read = True
 
     def _hindrance(self, duration_ns: int) -> str | None:
-        """The reason against a window now."""
+        """The reason why no window may open now."""
         torch = self._torch
         core = torch._C  # noqa: SLF001 - none of this has a public name
         profiles = torch.autograd.profiler._is_profiler_enabled or _is_asked_by_the_job()  # noqa: SLF001
@@ -241,15 +241,13 @@ class ValuesWindow:
         The second time only tensors that were there the first time, in the same memory. Tensors whose
         memory numpy or another process may write are left out: no operator shows such a change.
         """
-        if not self._marked:
+        if self._marked is None:
             self._marked = [(weakref.ref(one), one.data_ptr()) for one in self._kept()]
-            self._scope(HELD_SCOPE, self._present())
-            return
         self._scope(HELD_SCOPE, self._present())
 
     def _present(self) -> list[Any]:
         """The marked tensors that are where they were."""
-        here = [(reference(), address) for reference, address in self._marked]
+        here = [(reference(), address) for reference, address in self._marked or ()]
         return [one for one, address in here if one is not None and one.data_ptr() == address]
 
     def _kept(self) -> list[Any]:
@@ -296,7 +294,7 @@ class ValuesWindow:
     def _remove(self) -> None:
         """Removes the observer, which ends its file, and packs that."""
         self.over, self.looking = True, False
-        self._marked.clear()
+        self._marked = None
         plain = self._plain
         if plain is None or self._log is None:
             return
@@ -353,7 +351,7 @@ class _Log:
 
 
 def _is_asked_by_the_job() -> bool:
-    """Whether torch's own variable asks for an observer in each profiler."""
+    """Whether torch's environment variable asks for an observer in each profiler."""
     return os.environ.get("ENABLE_PYTORCH_EXECUTION_TRACE", "0") == "1"
 
 

@@ -1,4 +1,4 @@
-"""``whystall fix``: edits of the program that remove what it is slow by, each tried in a copy, kept or rejected."""
+"""``whystall fix``: edits that remove causes of slowness, each tried in a copy, kept or rejected."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Fix:
             try:
                 found = _follow(chain, place, program, options)
             except KeyboardInterrupt:
-                console.error("interrupted: nothing of yours was changed; the same command goes on")
+                console.error("interrupted: your files were not changed; the same command continues")
                 return _INTERRUPTED
             path = None if options.patch is not None else _kept(store, chain, program, found)
             _print(found, path, place, options, console)

@@ -77,8 +77,8 @@ class Run:
             "--looks",
             choices=("none", "few", "all"),
             default="all",
-            help="in jobs on CPUs, what is asked of tensors in some steps: nothing; padding and repeated calls of "
-            "modules; or operators, too, in a dispatch mode of torch's (the default)",
+            help="in jobs on CPUs, how closely some steps are examined: not at all; for padding and repeated calls "
+            "of modules; or for each operator, too, in a dispatch mode of torch's (the default)",
         )
         parser.add_argument(
             "--compile",
@@ -407,7 +407,7 @@ def _report(
 
 
 def _next(report: Report, launch: Launch, folder: Path) -> str:
-    """The command that leads on: the edit where the script has one for the cause, else the cause's explanation."""
+    """The next command: the edit where the script has one for the cause, else the cause's explanation."""
     from whystall.run_folder.layout import REPORT_HTML
 
     cause = report.verdict.cause

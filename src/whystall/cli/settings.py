@@ -1,7 +1,7 @@
 """Defaults for options from ``[tool.whystall]`` of ./pyproject.toml or from ``--config FILE``.
 
 The project file may say what the job's numbers are, how a report looks and what is recorded. It cannot set commands,
-outputs or addresses, end or change a job, nor lift a bound: the folder may be untrusted.
+outputs or addresses, end or change a job, or lift a limit: the folder may be untrusted.
 
 A key is an option's long name without the dashes. Keys on top hold for every verb that has the option; a table
 named like a verb holds for that verb alone and wins::
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PROJECT_FILE = "pyproject.toml"
 # The project file of the current folder may be untrusted. An option that is not named here is set on the command line,
-# or in a file that `--config` names: it could run a command, write, send, end or change a job, or lift a bound.
+# or in a file that `--config` names: it could run a command, write, send, end or change a job, or lift a limit.
 _NUMBERS_OF_THE_JOB = """
     engine flops-per-step gpu-hour group-size job-devices precision samples-per-step throughput-reference
     tokens-per-step

@@ -77,7 +77,7 @@ def is_given_one_sample(rank: RankCase) -> bool:
 def _waits_split_launches(rank: RankCase) -> bool:
     """Whether waits of the host leave less than half of a usual step's launches between two of them.
 
-    Those of a thread that waits count: a backward pass on a thread of its own may be in one piece.
+    Only launches of a thread that waits count: a backward pass on a thread of its own may be in one piece.
     """
     calls, steps = rank.trace.runtime_calls, rank.trace.steps
     waiting = matching(calls["name"], lambda name: is_call(name, "sync"))

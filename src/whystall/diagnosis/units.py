@@ -46,7 +46,7 @@ def duration(ns: int | None) -> str:
 
 
 def times(speedup: float) -> str:
-    """A speed-up; a replay in which next to nothing is left shows that the cause is nearly everything, not how often.
+    """A speed-up. If a replay leaves next to nothing, the cause is nearly everything, and the exact factor is unknown.
 
     >>> times(1.234), times(241.6)
     ('1.23', 'over 100')

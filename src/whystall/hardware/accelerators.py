@@ -68,6 +68,15 @@ class Accelerator:
         return None if tflops is None else tflops * 1e12
 
     @property
+    def half_tflops(self) -> float | None:
+        """The peak in 16 bits: that of bfloat16, which needs no scaling, else that of float16.
+
+        >>> [row.half_tflops for row in table() if row.name in ("T4", "A100 SXM 80GB")]
+        [65.0, 312.0]
+        """
+        return self.bf16_tflops or self.fp16_tflops
+
+    @property
     def has_faster_tf32(self) -> bool:
         """Whether TF32 is faster than single precision; GeForce RTX 30 and 40 reach the same peak by both.
 

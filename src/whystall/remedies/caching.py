@@ -1,6 +1,6 @@
 """Keeps the samples of a map-style data set, or what it reads for one, where making it has the same result each time.
 
-Only what is known to have is trusted: calls of libraries that draw nothing at random, methods of values, the program's
+Only repeatable code is trusted: calls of libraries that draw nothing at random, methods of values, the program's
 own functions of these. Anything else may vary from epoch to epoch, and the data set is left alone.
 """
 
@@ -68,7 +68,7 @@ def _made(program: Program, owner: ast.ClassDef) -> ast.FunctionDef | None:
 
 
 def _read(program: Program, methods: dict[str, ast.FunctionDef], made: ast.FunctionDef) -> ast.FunctionDef | None:
-    """The method that reads what a sample is made of, where that has the same result each time and the sample has not.
+    """The method that reads what a sample is made of, where its result is the same each time and the sample is not.
 
     A picture is read and resized, and then flipped at random. If the sample changes in place what was read, its losses
     differ, and the edit is not kept.

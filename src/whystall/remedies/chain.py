@@ -29,6 +29,8 @@ _QUIET: Final = 1.1
 """Where runs of one program differ by more, three pairs are too few."""
 _WIDEST: Final = 2.0
 """An interval whose ends are further apart says nothing about the size of a gain."""
+_IN_STEPS: Final = 0.5
+"""The share of steps in the time from the first step on, below which whole runs are measured."""
 _LEAST: Final = 1.01
 """A smaller speed-up is not worth a change of the code."""
 _SET_UP_S: Final = 20.0
@@ -367,7 +369,6 @@ def _is_clear(found: Paired, gain: Gain | None) -> bool:
     return found.improved and possible and found.noise_floor <= _QUIET
 
 
-_IN_STEPS: Final = 0.5
 _LOSSES: Final = {
     "agree": "losses or results agree",
     "agree on average": "losses agree on average",

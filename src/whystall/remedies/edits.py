@@ -33,7 +33,7 @@ _MOST_WORKERS: Final = 8
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Places of one kind: calls whose dotted name ends so, or assignments to an attribute or a key of this name.
+    """Places of one kind: calls whose dotted name ends like this, or assignments to an attribute or a key of this name.
 
     ``set`` holds keywords of the call with their new values, ``argument`` a new value of its first argument,
     ``instead`` a text in place of the whole call; ``dropped`` statements of it become ``pass``. With ``where`` only
@@ -97,7 +97,7 @@ def edits() -> tuple[Edit, ...]:
 
 
 def proposals(program: Program, cause: str) -> Iterator[Proposal]:
-    """The program with each edit that removes a cause and changes something in it."""
+    """For each edit that removes a cause, the program with that edit, if it changes something."""
     for edit in edits():
         if cause in edit.causes and edit.on in ("any", "device" if program.on_device else "cpu"):
             changed = applied(edit, program)

@@ -21,7 +21,7 @@ _CONVERTS: Final = frozenset({"int", "bool", "float", "str"})
 
 
 def set_value(program: Program, source: Source, given: ast.expr, value: str) -> list[Change]:
-    """The changes by which an expression has another value (Python source); none where it cannot, or has it."""
+    """The changes by which an expression has another value (Python source); none where it cannot, or has it already."""
     if isinstance(given, ast.Call) and dotted(given.func) in _CONVERTS:
         return []  # of another type where it is set
     origin = _origin(given)

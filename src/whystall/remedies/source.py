@@ -14,9 +14,9 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 LARGEST: Final = 1 << 20
-"""Bytes of a file whose text is read."""
+"""Bytes of the largest file whose text is read."""
 _OTHER_ENDS: Final = re.compile(rb"\r(?!\n)|\f")
-"""Ends of lines to Python that are none to this module."""
+"""Characters that end a line for Python and not for this module."""
 _PLAIN: Final = re.compile(r"'[^'\"\\\n]*'")
 _REST: Final = re.compile(rb"\s*(?:#[^\n]*\n\s*)*,")
 _CLOSED: Final = re.compile(rb"\s*(?:#[^\n]*\n\s*)*\)")
@@ -113,7 +113,7 @@ class Source:
         return after
 
     def before(self, node: ast.stmt, line: str) -> Splice | None:
-        """A line of its own in front of a statement, as far to the right; ``None`` where others share its line."""
+        """A line of its own in front of a statement, equally indented; ``None`` where others share its line."""
         begin = self.span(node)[0]
         first = self._lines[node.lineno - 1]
         margin = self.data[first:begin]
@@ -130,7 +130,7 @@ class Source:
         return self.behind(imports[-1], line)
 
     def behind(self, node: ast.stmt, line: str) -> Splice | None:
-        """A line of its own behind a statement, as far to the right; ``None`` where others share its lines."""
+        """A line of its own behind a statement, equally indented; ``None`` where others share its lines."""
         begin, end = self.span(node)
         first = self._lines[node.lineno - 1]
         margin, rest = self.data[first:begin], self.data[end:].partition(b"\n")[0].strip()

@@ -96,7 +96,7 @@ class Store:
 def patched(place: Workplace, program: Program, text: bytes, name: str) -> Program:
     """The program with a patch made, which messages call ``name``. Raises `InputError` where it does not apply.
 
-    So it does where it changes what no copy can hold: other than text files of Python and settings, links, deletions.
+    Also for changes that no copy can hold: of files other than Python and settings, of links, and deletions.
     """
     with tempfile.TemporaryDirectory(prefix="whystall-patch-") as folder:
         copy = Path(folder) / "program"

@@ -12,10 +12,8 @@ from whystall.run_folder.description import PYTHON_TOOLS, PythonTool, SettingAt,
 from whystall.run_folder.job_times import MOST_PLACES, JobTimes
 from whystall.run_folder.observations import MadeAt, Observations, observed
 
-_MOST_SIZES: Final = 256
 _MOST_CORES: Final = 4_096
 _MOST_SETTINGS: Final = 256
-_MOST_MODULES: Final = 16
 _MOST_KINDS: Final = 200
 _LONGEST_WORD: Final = 1_000
 _LONGEST_FACT: Final = 120

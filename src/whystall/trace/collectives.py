@@ -84,7 +84,7 @@ def _without_blank(records: pl.DataFrame, batches: pl.DataFrame, events: pl.Data
 def between_peers(table: pl.DataFrame, rank: int | None) -> pl.DataFrame:
     """The records of a rank, those of messages with the ranks that they are between, however many their group has.
 
-    A message to an unknown rank of more than two is between no ranks that are known: its group says nothing of it.
+    If a group has more than two ranks, the ranks of a message to an unknown peer are not known.
     """
     if rank is None:
         return table

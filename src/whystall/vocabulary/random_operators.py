@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class RandomOperators(NamedTuple):
-    """The names of the operators, and of the arguments that are the chance of something random.
+    """The names of the operators, and of the arguments that are probabilities.
 
     ``sized_by_content`` are operators whose results' sizes say something about the content.
     """

@@ -15,7 +15,7 @@ from whystall.diagnosis.finding import Finding
 def found_in(step: Callable[[], object], folder: Path, steps: int = 5) -> dict[str, Finding]:
     """What is found in some recorded steps of a function, by cause."""
     step()
-    recorded(step, 1)  # starting to record is long once in a process: that recording is of no use
+    recorded(step, 1)  # starting to record takes long once per process: this recording is discarded
     recorded(step, steps).export_chrome_trace(str(folder / "trace.json"))
     return {one.id: one for one in whystall.analyze(folder / "trace.json", cache=False).findings}
 

@@ -91,7 +91,7 @@ def test_a_token_that_is_picked_after_each_pass_shows_that_it_is_appended(
 
 
 def test_on_a_device_the_weights_are_read_for_each_token() -> None:
-    """Of a product of 512 rows that takes ten times as long as its matrix is read, some tenth is left."""
+    """A product of 512 rows takes ten times as long as reading its matrix; about a tenth is left for one token."""
     job, depth = Job(A100), 8_192
     read_ns = depth * depth * 2 / 2.039e12 * 1e9
     for _ in job.steps(6):

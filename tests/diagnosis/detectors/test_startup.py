@@ -69,7 +69,7 @@ def test_a_wait_for_the_device_is_no_start() -> None:
 
 @pytest.mark.parametrize(("queued", "counts"), [(400, 0), (20, 1)])
 def test_a_launch_that_waits_for_room_in_the_queue_is_no_start(queued: int, counts: int) -> None:
-    """The first of its kernel is long either way: behind a long queue it waits, behind a short one it loads."""
+    """A kernel's first launch is long either way: behind a long queue it waits, behind a short one it loads."""
     built = trace()
     for place in range(queued):
         built.launch("gemm", at=10_000 * place, runs_at=100_000_000 * (place + 1), lasts=90_000_000)

@@ -10,7 +10,7 @@ from typing import Final, cast
 import numpy as np
 
 import whystall
-from whystall.diagnosis.detectors.wasted_work import wasted_work
+from whystall.diagnosis.detectors.wasted_work import wasted_calls, wasted_work
 from whystall.diagnosis.rank_case import RankCase
 from whystall.run_folder.layout import values_name
 from whystall.trace.readers.execution_trace import read_execution_trace
@@ -49,8 +49,9 @@ def test_a_job_that_throws_all_answers_away_is_a_benchmark() -> None:
 def test_nothing_is_said_beside_work_that_no_operator_shows() -> None:
     execution = read_execution_trace(RECORDINGS / "wasteful" / values_name(0))
     unseen = SimpleNamespace(on_device=True, dataflow=SimpleNamespace(blind=np.array([3])))
-    assert wasted_work(cast("RankCase", unseen), execution) is None
-    assert wasted_work(cast("RankCase", unseen), None) is None
+    calls = wasted_calls(execution)
+    assert calls is not None
+    assert wasted_work(cast("RankCase", unseen), calls) is None
 
 
 def test_damaged_values_are_named_and_say_nothing(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def main() -> None:
         run = HERE / name
         run.mkdir(exist_ok=True)
         step()
-        recorded(step, 1)  # starting to record is long once in a process
+        recorded(step, 1)  # starting to record takes long once per process
         with TemporaryDirectory() as folder:
             plain = Path(folder) / "trace.json"
             recorded(step, 4).export_chrome_trace(str(plain))

@@ -160,7 +160,7 @@ def _is_random(node: Node) -> bool:
 
 
 def _learned(nodes: list[Node], backward: list[int]) -> set[int]:
-    """The calls that autograd goes back through: of those with a backward node's number the last one to begin.
+    """The calls that autograd goes back through: for each backward node's number, the last call to begin with it.
 
     A number grows with the call that autograd remembers: calls before it show the same one.
     """

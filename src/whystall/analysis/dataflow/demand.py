@@ -17,7 +17,7 @@ def unread(chosen: ChosenCalls) -> list[int]:
     """The places of the calls whose results nothing reads; none where tensors may have been read unseen.
 
     Memory is known to be freed where another call makes it again, or where each of torch's objects that showed it shows
-    other memory later: of the last step little is.
+    other memory later. In the last step little is known to be freed.
     """
     if chosen.reads_unseen:
         return []

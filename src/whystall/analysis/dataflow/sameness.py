@@ -38,7 +38,7 @@ def computed_again(chosen: ChosenCalls) -> list[ComputedAgain]:
     """The calls, views and memory without content left out, that a step could do without.
 
     A call of an earlier step counts only if autograd does not go back through this one, whose graph is freed with its
-    step, and if the step has some new input: else a model is measured on one batch.
+    step, and if the step has some new input: else the job measures a model on one batch.
     """
     numbering = _Numbering(chosen.held)
     found: dict[int, ComputedAgain] = {}
@@ -109,7 +109,7 @@ class _Numbering:
     def _content_of(self, tensor: Tensor, call: ChosenCall) -> int:
         storage = tensor.storage
         if storage in self._blank and storage not in call.writes and not call.shows_only:
-            # Read as it is: what filled it was no operator.
+            # Read as it is: no operator filled it.
             self._blank.discard(storage)
             self._content[storage] = self._new()
         if tensor.device == _HOST and storage not in self.held and not self._is_result(tensor):
@@ -154,7 +154,7 @@ class _Numbering:
 
 
 def _not_changed_by_others(chosen: ChosenCalls, found: dict[int, ComputedAgain]) -> list[ComputedAgain]:
-    """Those whose results no other call changes afterwards: such a call needs memory of its own with that content."""
+    """Those whose results no other call changes afterwards: a result that is changed needs memory of its own."""
     changed: dict[int, bool] = {}
     """Per storage whether a call that is none of them changes it before it is made again."""
     out = []

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from whystall.diagnosis.detectors.recorded_sizes import all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
+from whystall.trace.recorded_sizes import all_sizes
 
 _ATTENTION_MATH: Final = re.compile(r"_scaled_dot_product_attention_math")
 _SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", "aten::_softmax_backward_data")

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis.detectors.collectives import Collectives, are, launched_ns
-from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
+from whystall.trace.recorded_sizes import first_elements
 
 _ENGINE: Final = "autograd::engine"
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"

@@ -38,7 +38,7 @@ def converted_convolutions(rank: RankCase) -> Converted:
     convolution = matching(names, lambda name: bool(CONVOLUTION.match(name))) if len(names) else np.zeros(0, np.bool_)
     operator = rows_of(rank.trace.device_events["operator"])
     own = np.append(convolution, values=False)[operator]
-    half = work.dtype_of("float16") | work.dtype_of("bfloat16")
+    half = work.is_half
     computes = own & half & work.could_use_tensor_cores & ~work.uses_tensor_cores
     converts = own & work.classified.has("layout")
     calls = np.intersect1d(operator[computes], operator[converts])

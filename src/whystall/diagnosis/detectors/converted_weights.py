@@ -15,7 +15,7 @@ from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
 
-# Inductor names a kernel after the operators that it fuses: these convert, scale and show a tensor otherwise.
+# Inductor names a kernel after the operators that it fuses: these convert and scale a tensor, and view it differently.
 _INDUCTOR: Final = re.compile(
     r"^triton_poi_fused_(?=\w*to_copy)((_?to_copy|convert_element_type|mul|sub|t|transpose|permute|view|clone|expand|"
     r"unsqueeze|reshape|slice)_)+\d+$"
@@ -30,7 +30,7 @@ _PRODUCTS: Final = frozenset({"gemm", "grouped-gemm"})
 
 @dataclass(frozen=True, slots=True)
 class ConvertedWeights:
-    """Device events: the conversions, the products behind them, and the time of a product's conversion over its own."""
+    """Device events: the conversions, the products behind them, and the ratio of their times."""
 
     converts: Mask
     computes: Mask

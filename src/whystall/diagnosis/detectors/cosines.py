@@ -13,10 +13,10 @@ import numpy as np
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.going_back import backward_of
-from whystall.diagnosis.detectors.recorded_sizes import sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import sizes_by_argument
 
 _LEAST_ELEMENTS: Final = 1 << 18
 # The smaller side is no more than this share of all: else there is one partner for each.

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.detectors.recorded_sizes import Shape, first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import Shape, first_size
 
 _MAKES: Final = "aten::diag_embed"
 _FACTORS: Final = frozenset({"aten::linalg_cholesky_ex", "aten::linalg_cholesky", "aten::cholesky"})

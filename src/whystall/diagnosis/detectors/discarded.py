@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from whystall._native import nearest_marked
 from whystall.diagnosis.detectors.heads import beyond_the_head
-from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.detectors.surplus import beside_lost, tells_sizes
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
+from whystall.trace.recorded_sizes import first_size
 
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _ENGINE: Final = "autograd::engine::evaluate_function"

@@ -15,10 +15,10 @@ import numpy as np
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.going_back import backward_of
-from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import Shape, sizes_by_argument
 
 _OPERANDS: Final = (3, 6)
 _LEAST_SAVED: Final = 0.5

@@ -226,6 +226,17 @@ def _calls_within(
     return first[near], last[near]
 
 
+def annotation_around_nodes(case: Case, rank: RankCase, nodes: Mask) -> str | None:
+    """The innermost annotation that most of some host nodes lie in."""
+    graph = case.replayed
+    rows = np.flatnonzero(case.in_window(nodes))
+    if not len(rows):
+        return None
+    rows = rows[np.argsort(graph.start[rows], kind="stable")]
+    times = (graph.start[rows], graph.start[rows] + graph.duration[rows])
+    return annotation_around(rank, *(graph.own_times(rank.rank, at) for at in times))
+
+
 def annotation_around(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
     """The annotation of least time that most of some stretches lie in, other than that of a step."""
     table = rank.trace.annotations

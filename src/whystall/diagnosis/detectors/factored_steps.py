@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import first_size
 
 _FACTORS: Final = frozenset(
     f"aten::{name}"

@@ -24,19 +24,21 @@ def gathered_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
         return out, 0.0
     launched, step = launched_ns(rank, found), step_of(rank, found)
     gathers = are(found, _GATHER) & (found.size > 0) & within(launched, begin, end) & (step >= 0)
-    at = rank.trace.operators["ts_ns"].to_numpy()
-    backward, forward = at[rank.backward], at[~rank.backward & ~within(at, begin, end)]
-    starts = rank.trace.steps["ts_ns"].to_numpy()
-    of_backward, of_forward = (np.searchsorted(starts, one, side="right") - 1 for one in (backward, forward))
+    at = np.sort(rank.trace.operators["ts_ns"].to_numpy())
+    order = np.argsort(rank.trace.operators["ts_ns"].to_numpy(), kind="stable")
+    backward = at[rank.backward[order]]
+    forward = at[~rank.backward[order] & ~within(at, begin, end)]
+    starts = np.append(rank.trace.steps["ts_ns"].to_numpy(), np.iinfo(np.int64).max)
     bytes_of = []
     for number in np.unique(step[gathers]).tolist():
-        first = backward[of_backward == number]
-        rows = np.flatnonzero(gathers & (step == number))
-        if not len(first):
+        first = int(np.searchsorted(backward, starts[number]))
+        if first == len(backward) or backward[first] >= starts[number + 1]:
             continue
         # The first gather for the backward pass comes between the two passes.
-        ahead = forward[(of_forward == number) & (forward < first.min())]
-        late = launched[rows] >= max(ahead, default=first.min())
+        ahead = int(np.searchsorted(forward, backward[first])) - 1
+        until = forward[ahead] if ahead >= 0 and forward[ahead] >= starts[number] else backward[first]
+        rows = np.flatnonzero(gathers & (step == number))
+        late = launched[rows] >= until
         sizes = Counter(found.size[rows[~late]].tolist())
         repeated = []
         for row in rows[late].tolist():
@@ -45,5 +47,5 @@ def gathered_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
                 sizes[size] -= 1
                 repeated.append(row)
         out[repeated] = True
-        bytes_of.append(int(found.size[repeated].sum()) if repeated else 0)
+        bytes_of.append(int(found.size[repeated].sum()))
     return out, float(np.median(bytes_of)) if bytes_of else 0.0

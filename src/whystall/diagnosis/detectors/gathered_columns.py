@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
+from whystall.trace.recorded_sizes import first_size
 
 _INDEX: Final = "aten::index"
 _INDEX_SELECT: Final = "aten::index_select"

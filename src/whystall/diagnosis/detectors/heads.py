@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.diagnosis.detectors.recorded_sizes import Shape, first_size, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged
+from whystall.trace.recorded_sizes import Shape, first_size, sizes_by_argument
 
 _LEAST_STEPS: Final = 2
 

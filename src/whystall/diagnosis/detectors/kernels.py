@@ -13,11 +13,12 @@ from whystall.analysis.workings import Workings
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.where import code_of
-from whystall.json_text import parse_json
 from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.trace.link import rows_of
+from whystall.trace.recorded_sizes import sizes_by_argument
 from whystall.vocabulary.signals import SIGNALS
 
 REACHED: Final = 0.7
@@ -64,11 +65,9 @@ def costliest_call(rank: RankCase, events: Mask) -> str:
     calls = rank.trace.operators[operator[known].astype(np.int64)].with_columns(took=durations(rank)[known])
     keys = [name for name in ("name", "input_dims") if name in calls.columns]
     most = calls.group_by(keys).agg(pl.col("took").sum()).sort("took", "name", descending=True).row(0, named=True)
-    try:
-        sizes = [one for one in parse_json(str(most.get("input_dims") or "[]"))[:2] if one]
-    except (ValueError, TypeError):
-        sizes = []
-    return f"{most['name']} of {' by '.join(map(str, sizes))}" if sizes else str(most["name"])
+    given = sizes_by_argument(str(most.get("input_dims") or "[]"))[:2]
+    sizes = [str(list(one[0])) for one in given if one]
+    return f"{most['name']} of {' by '.join(sizes)}" if sizes else str(most["name"])
 
 
 def prompt(case: Case, nodes: Mask) -> NDArray[np.int64]:
@@ -97,6 +96,7 @@ def faster_matrices(
     peak_flops_per_s: float,
     best_flops_per_s: float = 0.0,
     what: str = "matrix kernels without tensor cores",
+    remedy: Remedy | None = None,
 ) -> Replayed:
     """Matrix kernels at another peak: the time of their FLOPs at the share of it that good kernels reach.
 
@@ -137,6 +137,7 @@ def faster_matrices(
         code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.25,
+        remedy=remedy,
         rivals=("compute.misaligned-shape", "host.launch-bound"),
     )
 

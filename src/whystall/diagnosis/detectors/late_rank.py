@@ -13,11 +13,11 @@ import polars as pl
 from whystall.analysis.run_results import RunSummary
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.collectives import EXCHANGE, are, collectives
-from whystall.diagnosis.detectors.recorded_sizes import sizes_by_argument
 from whystall.diagnosis.detectors.samples import lines_where, measured_runs, sends_or_gets
 from whystall.diagnosis.detectors.stages import sends_through
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import matching
+from whystall.trace.recorded_sizes import sizes_by_argument
 
 _UNEVEN: Final = 0.1
 """The ranks' layers of a size multiply uneven numbers of rows from this share above their mean on."""

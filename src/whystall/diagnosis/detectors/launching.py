@@ -10,7 +10,7 @@ import numpy as np
 from whystall.analysis.host_states import HostState
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.episodes import annotation_around
+from whystall.diagnosis.detectors.episodes import annotation_around_nodes
 from whystall.diagnosis.detectors.stretches import (
     LONG_NS,
     count_of_stretches,
@@ -33,7 +33,7 @@ class Launching:
     Args:
         work: The host nodes of it.
         each_ns: Their time for one device event.
-        strewn: Those of long Python among them, which is strewn between launches and no work of its own.
+        strewn: Those of long Python among them that is spread between launches, and is no work of its own.
     """
 
     work: Mask
@@ -83,8 +83,4 @@ def _strewn(case: Case, rank: RankCase) -> Mask:
     alike = nodes & (lasts <= _STANDS_OUT * np.median(lasts[nodes]))
     if count_of_stretches(case, rank, alike) < _STREWN:
         return nothing
-    graph, chosen = case.replayed, np.flatnonzero(case.in_window(alike))
-    chosen = chosen[np.argsort(graph.start[chosen], kind="stable")]
-    begin, end = graph.start[chosen], graph.start[chosen] + graph.duration[chosen]
-    within = annotation_around(rank, *(graph.own_times(rank.rank, at) for at in (begin, end)))
-    return nothing if within is not None else alike
+    return nothing if annotation_around_nodes(case, rank, alike) is not None else alike

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,15 @@ from numpy.typing import NDArray
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.discarded import outside_of_autograd
 from whystall.diagnosis.detectors.kernels import prompt
-from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Change, EdgeKind, Mask, Times
 from whystall.trace.columns import codes, distinct, judged, matching
 from whystall.trace.link import rows_of
+from whystall.trace.recorded_sizes import first_size
 
 FEW_KERNELS: Final = 4
 """The kernels that are left of a loop: a list of tensors takes one or a few."""
-_LONGEST_PATTERN: Final = 8
-_MOSTLY: Final = 0.95
-_FEWEST_TIMES: Final = 16
-_FEWEST_SIZES: Final = 4
 _TAKES_A_LIST: Final = re.compile(
     r"^aten::(abs|acos|add|addcdiv|addcmul|asin|atan|ceil|clamp|clamp_max|clamp_min|copy|cos|cosh|div|erf|erfc|exp|expm1"
     r"|floor|frac|lerp|lgamma|linalg_vector_norm|log|log10|log1p|log2|maximum|minimum|mul|neg|norm|pow|reciprocal|round"
@@ -36,6 +32,20 @@ _TAKES_A_LIST: Final = re.compile(
 )
 """Operators with a form torch._foreach_* (torch/_refs and native_functions.yaml of torch 2.4 to 2.14)."""
 _BETWEEN_HOST_AND_DEVICE: Final = re.compile(r"^Memcpy (HtoD|DtoH|HtoH)|^CopyHostToDevice|^CopyDeviceToHost")
+
+
+class Least(NamedTuple):
+    """The properties of a loop that is worth joining.
+
+    Its kernels, how often its operators repeat, in how many sizes, and with which share of places that are alike; and
+    the operators for one tensor at the most.
+    """
+
+    kernels: int
+    times: int
+    sizes: int
+    alike: float
+    longest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +62,8 @@ class LoopsOverTensors:
     pattern: tuple[str, ...]
 
 
-def loops_over_tensors(rank: RankCase, *, fewest: int) -> LoopsOverTensors | None:
-    """The loops on the training thread that launch ``fewest`` kernels or more, outside of autograd and optimizers."""
+def loops_over_tensors(rank: RankCase, least: Least) -> LoopsOverTensors | None:
+    """The loops on the training thread that are worth joining, outside of autograd and optimizers."""
     rows, run = _candidates(rank)
     takes_a_list = matching(rank.trace.operators["name"], lambda name: bool(_TAKES_A_LIST.search(name)))
     table = rank.trace.operators
@@ -64,10 +74,10 @@ def loops_over_tensors(rank: RankCase, *, fewest: int) -> LoopsOverTensors | Non
     times: list[tuple[int, int]] = []
     longest: tuple[int, tuple[str, ...]] = (0, ())
     for own in np.split(rows, np.flatnonzero(np.diff(run)) + 1):
-        length = _length_of_pattern(code[own]) if len(own) >= fewest else 0
-        if not length or len(own) < _FEWEST_TIMES * length or not takes_a_list[own[:length]].all():
+        length = _length_of_pattern(code[own], least) if len(own) >= least.kernels else 0
+        if not length or len(own) < least.times * length or not takes_a_list[own[:length]].all():
             continue
-        if _sizes(rank, own) < _FEWEST_SIZES:
+        if _sizes(rank, own) < least.sizes:
             continue
         calls[own] = True
         times.append((int(at[own[0]]), int(end[own].max())))
@@ -95,10 +105,10 @@ def _candidates(rank: RankCase) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return rows, np.searchsorted(passes, at[rows])
 
 
-def _length_of_pattern(code: NDArray[np.int64]) -> int:
+def _length_of_pattern(code: NDArray[np.int64], least: Least) -> int:
     """After how many operators they repeat; 0: they do not."""
-    for length in range(1, min(_LONGEST_PATTERN, len(code) // 2) + 1):
-        if np.mean(code[length:] == code[:-length]) >= _MOSTLY:
+    for length in range(1, min(least.longest, len(code) // 2) + 1):
+        if np.mean(code[length:] == code[:-length]) >= least.alike:
             return length
     return 0
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import distinct, matching
+from whystall.trace.recorded_sizes import Shape, all_sizes
 
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::bmm"})
 _FACTORS: Final = frozenset({"aten::linalg_cholesky_ex", "aten::cholesky"})

@@ -18,14 +18,16 @@ _TIMES: Final = re.compile(r"^(cuda|hip)EventElapsedTime")
 
 
 def measured_until(rank: RankCase) -> NDArray[np.int64] | None:
-    """Per operator when the last trial was timed, -1 for those that time none, and one more for no operator.
+    """Per operator when its last trial was timed, -1 where it times none; a last entry stands for no operator.
 
     ``None`` where nothing is timed.
     """
     calls = rank.trace.runtime_calls
+    timed = matching(calls["name"], lambda name: bool(_TIMES.search(name)))
+    if not timed.any():
+        return None
     operator = rows_of(calls["operator"])
     convolves = matching(rank.trace.operators["name"], lambda name: bool(CONVOLUTION.match(name)))
-    timed = matching(calls["name"], lambda name: bool(_TIMES.search(name)))
     timed &= np.append(convolves, values=False)[operator]
     if not timed.any():
         return None

@@ -19,12 +19,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_size
 from whystall.diagnosis.rank_case import RankCase
 from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.run_folder.observations import CountedLabels
 from whystall.trace.columns import distinct, judged, matching
+from whystall.trace.recorded_sizes import all_sizes, first_size
 
 # Where the first matrix stands among the arguments.
 _MATRIX_AT: Final = {"aten::mm": 0, "aten::addmm": 1}

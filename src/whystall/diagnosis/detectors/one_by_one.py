@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
+from whystall.trace.recorded_sizes import Shape, all_sizes, sizes_by_argument
 
 _JOINS: Final = frozenset({"aten::cat", "aten::stack"})
 _READS: Final = "aten::_local_scalar_dense"

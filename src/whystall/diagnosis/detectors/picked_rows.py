@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from whystall.cost import kind_of
 from whystall.diagnosis import evidence
-from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, sizes_by_argument
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.json_text import parse_json
 from whystall.trace.columns import distinct, matching
+from whystall.trace.recorded_sizes import Shape, all_sizes, sizes_by_argument
 
 _INDEX: Final = "aten::index"
 _INDEX_SELECT: Final = "aten::index_select"

@@ -8,6 +8,7 @@ evidence; else more are needed.
 
 from __future__ import annotations
 
+from bisect import bisect, bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis.rank_case import RankCase
-from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
-from whystall.trace.columns import codes, distinct, matching
+from whystall.trace.columns import codes, distinct, judged, matching
+from whystall.trace.recorded_sizes import Shape, first_size, sizes_by_argument
 
 # Where the two matrices stand among the arguments.
 _FIRST_MATRIX: Final = {"aten::mm": 0, "aten::addmm": 1}
 # A run of this many growing lengths is no chance.
 _LEAST_LENGTHS: Final = 3
 _LOOK_UP: Final = "aten::embedding"
+_OF_MATRIX: Final = 2
 _PICKS: Final = frozenset({"aten::argmax", "aten::multinomial", "aten::topk", "aten::sort", "aten::_softmax"})
 _LEAST_WITHOUT_APPENDING: Final = 6
 
@@ -50,9 +52,6 @@ class Products:
     size: NDArray[np.int64]
 
 
-_LARGEST: Final = 1 << 40
-
-
 def products(rank: RankCase) -> Products:
     """The products of matrices that no backward pass will differentiate: they alone can go on from a cache."""
     table = rank.trace.operators
@@ -63,8 +62,10 @@ def products(rank: RankCase) -> Products:
     differentiated = table["sequence"].fill_null(-1).to_numpy() >= 0 if rank.trains else np.zeros(len(table), np.bool_)
     rows = np.flatnonzero((first >= 0) & ~differentiated & ~rank.backward)
     rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
-    texts = table["input_dims"].gather(rows).cast(str).to_list()
-    sizes = [_size(text, int(at)) for text, at in zip(texts, first[rows], strict=True)]
+    sizes = [
+        _size(given, int(at))
+        for given, at in zip(judged(table.select("input_dims")[rows], sizes_by_argument), first[rows], strict=True)
+    ]
     kept = np.array([size is not None for size in sizes], np.bool_)
     if not kept.any():
         return nothing
@@ -72,14 +73,10 @@ def products(rank: RankCase) -> Products:
     return Products(rows, table["ts_ns"].to_numpy()[rows], np.array([size for size in sizes if size is not None]))
 
 
-def _size(text: str | None, at: int) -> tuple[int, int, int] | None:
-    try:
-        arguments = parse_json(text) if text else []
-        (rows, inner), (_, columns) = arguments[at], arguments[at + 1]
-    except (ValueError, TypeError, IndexError):
-        return None
-    sizes = (rows, inner, columns)
-    return sizes if all(type(size) is int and 0 <= size <= _LARGEST for size in sizes) else None
+def _size(given: Sequence[Sequence[Shape]], at: int) -> Shape | None:
+    """Rows, inner dimension and columns of a product of the two arguments from ``at`` on."""
+    pair = [one[0] for one in given[at : at + 2] if len(one) == 1 and len(one[0]) == _OF_MATRIX]
+    return (*pair[0], pair[1][1]) if len(pair) == _OF_MATRIX else None
 
 
 def longer_passes(rank: RankCase, found: Products) -> list[LongerPass]:
@@ -105,11 +102,8 @@ def _appended_to(rank: RankCase) -> set[int]:
     rows = np.flatnonzero(matching(table["name"], lambda name: name == "aten::cat"))
     out: set[int] = set()
     for text in set(table["input_dims"].gather(rows).cast(str).to_list()):
-        shapes = (parse_json(text) or [[]])[0] if text else []
-        if len(shapes) < 2 or not all(isinstance(shape, list) for shape in shapes):
-            continue
-        old, new = shapes[0], shapes[-1]
-        out |= {size for size, added in zip(old, new, strict=False) if added == 1 < size}
+        for old, *_, new in (shapes for shapes in sizes_by_argument(text)[:1] if len(shapes) > 1):
+            out |= {size for size, added in zip(old, new, strict=False) if added == 1 < size}
     return out
 
 
@@ -117,18 +111,18 @@ def _picks(rank: RankCase) -> dict[int, list[int]]:
     """For each number of sequences when one token of a vocabulary, the rows of an embedding, was picked for each."""
     table = rank.trace.operators
     chosen = table.filter(matching(table["name"], lambda name: name in _PICKS or name == _LOOK_UP))
+    sizes = judged(chosen.select("input_dims"), first_size)
     found: list[tuple[int, int, int]] = []
     vocabularies: set[int] = set()
-    for name, at, text in zip(chosen["name"].cast(str), chosen["ts_ns"], chosen["input_dims"].cast(str), strict=True):
-        shape = (parse_json(text) or [[]])[0] if text else []
-        if not isinstance(shape, list) or len(shape) != 2 or not all(type(size) is int for size in shape):
+    for name, at, size in zip(chosen["name"].cast(str), chosen["ts_ns"], sizes, strict=True):
+        if len(size) != _OF_MATRIX:
             continue
         if name == _LOOK_UP:
-            vocabularies.add(shape[0])
+            vocabularies.add(size[0])
         else:
-            found.append((shape[0], shape[1], at))
+            found.append((*size, at))
     out: dict[int, list[int]] = {}
-    for batch, columns, at in found:
+    for batch, columns, at in sorted(found, key=lambda one: one[-1]):
         if columns in vocabularies:
             out.setdefault(batch, []).append(at)
     return out
@@ -153,8 +147,9 @@ def _growing(
             continue
         if len(run) + 1 >= _LEAST_LENGTHS:
             grown = lengths[run[0]] - lengths[run[0] - 1]
+            picks = picked.get(grown, ())
             seen = bool(appended & {lengths[one - 1] // grown for one in run}) or all(
-                any(times[one - 1] < when < times[one] for when in picked.get(grown, ())) for one in run
+                bisect(picks, times[one - 1]) < bisect_left(picks, times[one]) for one in run
             )
             if seen or len(run) + 1 >= _LEAST_WITHOUT_APPENDING:
                 out += [LongerPass(times[one], times[one + 1], lengths[one] // grown, seen) for one in run]

@@ -1,4 +1,4 @@
-"""The room in a device's memory beside the most that tensors took at once."""
+"""The room in a device's memory beside the peak of its tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def peak_bytes(case: Case, rank: RankCase) -> int | None:
 
 
 def room_bytes(case: Case, rank: RankCase) -> float | None:
-    """The memory that tensors could take besides; ``None`` where the device's or their peak is not known."""
+    """The memory that tensors could take beyond their peak; ``None`` where the device's or their peak is not known."""
     whole, peak = memory_bytes(rank), peak_bytes(case, rank)
     if not rank.on_device or whole is None or peak is None:
         return None

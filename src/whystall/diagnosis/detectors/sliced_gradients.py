@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.detectors.recorded_sizes import first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
+from whystall.trace.recorded_sizes import first_size
 
 _PICKS: Final = re.compile(r"^autograd::engine::evaluate_function: (Select|Slice|Narrow|Index)Backward\d*$")
 _FILLS: Final = frozenset({"aten::zero_", "aten::fill_"})

@@ -17,12 +17,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from whystall.diagnosis import evidence
-from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size
 from whystall.diagnosis.detectors.wasted import Wasted
 from whystall.diagnosis.rank_case import RankCase
 from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import distinct, judged, matching
+from whystall.trace.recorded_sizes import Shape, all_sizes, first_size
 
 _SORTS: Final = frozenset({"aten::argsort", "aten::sort", "aten::msort"})
 _VIEWS: Final = frozenset({"aten::alias", "aten::as_strided", "aten::detach", "aten::narrow"})

@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase, within
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged
+from whystall.trace.recorded_sizes import Shape, all_sizes, first_size, sizes_by_argument
 
 # Operators that optimizers call once for each parameter, or once for all: the first one present counts.
 _ONCE: Final = ("aten::lerp_", "aten::addcdiv_", "aten::addcmul_", "aten::mul_", "aten::add_")

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from whystall.diagnosis.detectors.going_back import backward_of
-from whystall.diagnosis.detectors.recorded_sizes import sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import sizes_by_argument
 
 _LEAST: Final = 16
 _LOOKS_UP: Final = "aten::embedding"

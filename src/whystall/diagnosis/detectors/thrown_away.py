@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.diagnosis.detectors.collectives import DDP_FORWARD, Collectives, are, launched_ns
-from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import Shape, sizes_by_argument
 
 _ADDS_UP: Final = "torch::autograd::AccumulateGrad"
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)

@@ -19,6 +19,7 @@ from whystall.trace.readers.execution_trace import ExecutionTrace, Node
 
 # A job that discards all its outputs is a benchmark.
 _MOST_OF_SERVING: Final = 0.5
+_FEWEST_STEPS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +39,46 @@ class WastedWork:
     dead: Mask
 
 
-def wasted_work(rank: RankCase, execution: ExecutionTrace | None) -> WastedWork | None:
-    """The operators; ``None`` where there are none, or where work ran that no operator shows (compiled, a graph)."""
-    if execution is None or execution.warnings or _works_unseen(rank):
-        return None
-    chosen = chosen_calls(execution)
-    if chosen.steps < 2:
+@dataclass(frozen=True, slots=True)
+class WastedCalls:
+    """The same as calls of an execution trace: their places among the ``chosen`` ones."""
+
+    execution: ExecutionTrace
+    chosen: ChosenCalls
+    within_step: list[int]
+    learned: list[int]
+    """Those of the same step that autograd goes back through."""
+    invariant: list[int]
+    dead: list[int]
+
+
+def wasted_calls(execution: ExecutionTrace) -> WastedCalls | None:
+    """The calls of an execution trace that could be left out; ``None`` where too little was recorded to know."""
+    if execution.warnings or (chosen := chosen_calls(execution)).steps < _FEWEST_STEPS:
         return None
     again = [one for one in computed_again(chosen) if chosen.calls[one.call].step == chosen.steps - 1]
-    within, learned, invariant = (
-        _rows(rank, execution, chosen, places)
-        for places in (
-            [one.call for one in again if one.within_step],
-            [one.call for one in again if one.within_step and chosen.calls[one.call].learned],
-            [one.call for one in again if not one.within_step],
-        )
+    within = [one.call for one in again if one.within_step]
+    learned = [call for call in within if chosen.calls[call].learned]
+    invariant = [one.call for one in again if not one.within_step]
+    return WastedCalls(execution, chosen, within, learned, invariant, _of_one_step(chosen, unread(chosen)))
+
+
+def wasted_work(rank: RankCase, calls: WastedCalls) -> WastedWork | None:
+    """The operators; ``None`` where there are none, or where work ran that no operator shows (compiled, a graph)."""
+    if _works_unseen(rank):
+        return None
+    within, learned, invariant, dead = (
+        _rows(rank, calls, places) for places in (calls.within_step, calls.learned, calls.invariant, calls.dead)
     )
-    dead = _rows(rank, execution, chosen, _of_one_step(chosen, unread(chosen)))
     if _is_benchmark(rank, dead):
-        dead = dead & False
+        dead = np.zeros_like(dead)
     if not (within | invariant | dead).any():
         return None
     return WastedWork(within, _backward_of(rank, learned), invariant, dead)
 
 
 def _works_unseen(rank: RankCase) -> bool:
-    """Whether a device was given work by no operator, which may read and write any of its memory."""
+    """Whether work was launched on a device outside of operators: it may read and write any memory there."""
     return rank.on_device and len(rank.dataflow.blind) > 0
 
 
@@ -75,13 +90,13 @@ def _of_one_step(chosen: ChosenCalls, places: Iterable[int]) -> list[int]:
     return max(by_step.values(), key=len, default=[])
 
 
-def _rows(rank: RankCase, execution: ExecutionTrace, chosen: ChosenCalls, places: list[int]) -> Mask:
+def _rows(rank: RankCase, calls: WastedCalls, places: list[int]) -> Mask:
     """The operators of the window that are some calls of one step, with all that they call."""
     own = np.zeros(len(rank.trace.operators), np.bool_)
     if places:
-        step = chosen.calls[places[0]].step
+        chosen, step = calls.chosen, calls.chosen.calls[places[0]].step
         numbers = {chosen.calls[place].node.number for place in places}
-        own[rows_of_calls(rank.trace, _nodes_of(execution, chosen, step), numbers)] = True
+        own[rows_of_calls(rank.trace, _nodes_of(calls.execution, chosen, step), numbers)] = True
     return own | rank.workings.tree.below(own)
 
 

@@ -306,7 +306,7 @@ def test_real_convolutions_are_told_in_one_order_and_not_in_the_other(tmp_path: 
 
 @pytest.mark.parametrize(("sizes", "channels"), [([128, 2048, 4096], False), ([8, 64, 56, 56], True)])
 def test_only_copies_of_pictures_are_told_a_memory_format(sizes: list[int], *, channels: bool) -> None:
-    """Logits that are permuted in a model with a convolution over time were given channels_last."""
+    """A report advised channels_last for permuted logits, in a model with a convolution over time."""
     job = Job(H100)
     for _ in job.steps(8):
         job.operator("aten::convolution", CONVOLUTION, CONVOLUTION_NS, **shaped([8, 64, 56, 56], [64, 64, 3, 3]))

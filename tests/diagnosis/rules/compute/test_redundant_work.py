@@ -29,7 +29,7 @@ HIP: Final = "Cijk_Alik_Bljk_BBS_BH_MT256x128x64_MI16x16x1_SN_LDSB1"
 
 
 def seen_by(rank: int, **observed: Any) -> dict[str, Any]:
-    """The facts of a run of which a rank observed something."""
+    """The facts of a run in which a rank observed something."""
     return {"observed": {rank: Observations(**observed)}, "cores": 4, "threads": 4}
 
 

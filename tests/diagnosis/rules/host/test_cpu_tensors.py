@@ -48,7 +48,7 @@ def test_a_table_that_the_host_builds_in_each_step_is_worth_all_but_its_launches
 
 
 def test_what_the_device_hides_is_worth_nothing() -> None:
-    """A queue of a whole step lies before the host, which builds the table meanwhile."""
+    """The device has a whole step in its queue while the host builds the table."""
     job = Job()
     for _ in job.steps(12):
         for _ in range(LAYERS):

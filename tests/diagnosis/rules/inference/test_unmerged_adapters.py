@@ -18,7 +18,9 @@ def product(job: Job, rows: int, inner: int, columns: int, lasts: int) -> None:
         job.operator("aten::mm", GEMV, lasts, **shaped([rows, inner], [inner, columns], dtype="c10::Half"))
 
 
-def decoding(*, rank: int = 16, base: bool = True, adapted: bool = True, trains: bool = False) -> Job:
+def decoding(
+    *, rank: int = 16, base: bool = True, adapted: bool = True, trains: bool = False, between: str | None = None
+) -> Job:
     """Eight steps of twelve layers, each with an adapter."""
     job = Job(A100)
     for number in job.steps(8):
@@ -27,6 +29,8 @@ def decoding(*, rank: int = 16, base: bool = True, adapted: bool = True, trains:
                 product(job, 1, WIDTH, WIDTH, KERNEL_NS)
             if adapted:
                 product(job, 1, WIDTH, rank, KERNEL_NS // 3)
+                if between is not None:
+                    job.operator(between, "void at::native::vectorized_elementwise_kernel<4>", 3_000)
                 product(job, 1, rank, WIDTH, KERNEL_NS // 3)
                 for name in ("aten::mul", "aten::add"):
                     job.operator(name, "void at::native::vectorized_elementwise_kernel<4>", 3_000)
@@ -58,3 +62,23 @@ def test_adapters_are_worth_their_operators() -> None:
 def test_other_products_are_none(rank: int, *, base: bool, adapted: bool, trains: bool) -> None:
     job = decoding(rank=rank, base=base, adapted=adapted, trains=trains)
     assert "inference.unmerged-adapters" not in found_in(job.built)
+
+
+@pytest.mark.parametrize(("between", "told"), [("aten::to", True), ("aten::relu", False)])
+def test_a_bottleneck_with_an_activation_is_a_layer_of_its_own(between: str, *, told: bool) -> None:
+    assert ("inference.unmerged-adapters" in found_in(decoding(between=between).built)) == told
+
+
+def test_the_work_of_the_next_layer_is_not_the_adapters() -> None:
+    """Behind the last product an activation comes first, and then a product of its own."""
+    job = Job(A100)
+    for _ in job.steps(8):
+        for _ in range(12):
+            product(job, 1, WIDTH, WIDTH, KERNEL_NS)
+            product(job, 1, WIDTH, 16, KERNEL_NS // 3)
+            product(job, 1, 16, WIDTH, KERNEL_NS // 3)
+            job.operator("aten::relu", "void at::native::vectorized_elementwise_kernel<4>", 3_000)
+            job.operator("aten::mul", "void at::native::vectorized_elementwise_kernel<4>", 500_000)
+        job.wait()
+    finding = found_in(job.built).get("inference.unmerged-adapters")
+    assert finding is None or finding.gain is None or finding.gain.ceiling < 1.2

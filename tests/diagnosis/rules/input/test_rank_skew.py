@@ -33,7 +33,7 @@ def training(
     kernel: str = NCCL,
     steps: int = 12,
 ) -> list[Job]:
-    """Steps of products of so many tokens, 1 us each, and of as much again that no shapes were recorded of."""
+    """Steps with a product of 1 us for each token, and a kernel that takes as long without recorded shapes."""
     jobs = [Job(A100, api=api) for _ in range(RANKS)]
     for number in together(jobs, steps):
         for rank, job in enumerate(jobs):

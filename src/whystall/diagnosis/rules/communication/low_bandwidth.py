@@ -45,7 +45,7 @@ _REACHED: Final = CAUSE.threshold("reached")
 _MOST_UNSURE: Final = 0.5
 _SUMS: Final = re.compile(r"reduce", re.IGNORECASE)
 _OF_32_BITS: Final = frozenset({"float", "float32", "f32"})
-_MOSTLY: Final = 0.5
+_MOSTLY: Final = CAUSE.threshold("mostly")
 _FEWEST_SIZED: Final = CAUSE.threshold("fewest_sized")
 _SEVERAL_SIZES: Final = CAUSE.threshold("several_sizes")
 _ALIKE: Final = CAUSE.threshold("alike")
@@ -155,23 +155,25 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow, *, beside: bool)
         slow.unsure[at[low & ~met_by_all(case, rank, found)[rows]]] = True
     # A small one takes the same way: over a good link its latency is that of a good link, too.
     usual = min(latency, _USUAL_LATENCY_NS)
-    for out, which, wait, target in (
-        (slow.expected, low | (found.size[rows] < small), usual, _REACHED * link),
-        (slow.least, low, latency, _REACHED * network),
-        (slow.best, np.ones(len(rows), np.bool_), usual, link),
-    ):
-        shorten(case, out, at[which], wait + wire[which] / target * 1e9)
+    everything = np.ones(len(rows), np.bool_)
+    due = [
+        (slow.expected, low | (found.size[rows] < small), usual + wire / (_REACHED * link) * 1e9),
+        (slow.least, low, latency + wire / (_REACHED * network) * 1e9),
+        (slow.best, everything, usual + wire / link * 1e9),
+    ]
     sums = are(found, _SUMS)[rows] & np.array([one.lower() in _OF_32_BITS for one in found.dtype])[rows] & low
     # No change of the program brings another link, but it may send less.
     if rank.on_device and took[sums].sum() > _MOSTLY * took[low].sum():
-        slow.halved, half = True, np.where(sums, took / 2, took)
-        slow.expected[at], slow.least[at] = half, np.maximum(half, slow.least[at])
+        slow.halved = True
+        due[:2] = [(slow.expected, sums, took / 2), (slow.least, sums, np.maximum(took / 2, due[1][2]))]
+    for out, which, takes_ns in due:
+        shorten(case, out, at[which], takes_ns[which])
 
 
 def _last_by_their_bytes(rate: NDArray[np.float64], size: NDArray[np.int64]) -> bool:
     """Whether large collectives of several sizes take time in proportion to their bytes: none of them waited.
 
-    A rank that comes late holds up each by what it is late by, and not by the size of its message.
+    A late rank holds up each by its delay, not by the size of its message.
     """
     if len(rate) < _FEWEST_SIZED or size.max() < _SEVERAL_SIZES * size.min():
         return False

@@ -17,13 +17,13 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.frees import given_back
-from whystall.diagnosis.detectors.recorded_sizes import Shape, first_elements, first_size, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.json_text import parse_json
 from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import Shape, first_elements, first_size, sizes_by_argument
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")

@@ -15,13 +15,13 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.frees import dropped_gradients
-from whystall.diagnosis.detectors.recorded_sizes import all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, made_at
 from whystall.json_text import parse_json
 from whystall.run_folder.observations import MadeAt
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import all_sizes
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_ROWS: Final = CAUSE.threshold("least_rows")

@@ -1,120 +1,120 @@
-"""Matrices in single precision: without tensor cores where these take TF32, or on AMD's matrix units."""
+"""Matrices in single precision: without tensor cores where these take TF32, in TF32 among 16 bits, on AMD's units."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from whystall.analysis.workings import Workings
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.kernels import durations, faster_by_names, faster_matrices, scalar_kernels
 from whystall.diagnosis.detectors.measured_convolutions import trials
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.hardware.accelerators import Accelerator
+from whystall.replay.graph import Mask
 
 CAUSE: Final = cause_beside(__name__)
-_SINGLE: Final = 1.1
-"""Times the peak of single precision that no product in it exceeds."""
-_WORTH_HALVING: Final = 1.5
-_AMONG: Final = 0.5
-"""The time of products in 16 bits, relative to those in TF32, from which on the job's precision is 16 bits."""
+_SINGLE: Final = CAUSE.threshold("single")
+_WORTH_HALVING: Final = CAUSE.threshold("worth_halving")
+_AMONG: Final = CAUSE.threshold("among")
+
+
+class _Slow(NamedTuple):
+    """Kernels in single precision, their peak and that of the form to take, in TFLOP/s, and the remedy's name."""
+
+    chosen: Mask
+    now: float
+    then: float
+    named: str
+    what: str = "matrix kernels without tensor cores"
+    remedy: str | None = None
+    best: float = 0.0
+    """A peak that they may reach at most, where it is higher."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Kernels of calls in single precision; for unknown calls, kernels in single precision by their names."""
     for rank in case.ranks:
-        work = rank.workings
-        peak = work.peak
-        if peak is None or not (peak.has_faster_tf32 and peak.tf32_tflops and peak.fp32_tflops):
+        peak = rank.workings.peak
+        if peak is None:
             continue
-        scalar = work.classified.has("cuda-cores") & work.classified.is_told_to_be("float32") & (work.events.owner < 0)
-        chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & (work.dtype_of("float32") | scalar)
-        chosen &= ~trials(rank)  # which are compute.slow-convolution
-        if chosen.any():
-            half = work.dtype_of("bfloat16") | work.dtype_of("float16")
-            others = int(np.count_nonzero(half & work.could_use_tensor_cores & work.uses_tensor_cores))
-            among_halves = others > np.count_nonzero(chosen)
-            best = (peak.bf16_tflops or peak.fp16_tflops or 0.0) if among_halves else 0.0
-            found = faster_matrices(
+        for find in (_without_tensor_cores, _in_tf32_among_halves, _on_matrix_units):
+            slow = find(rank, peak)
+            # The trials of a library in a convolution are compute.slow-convolution.
+            if slow is None or not (chosen := slow.chosen & ~trials(rank)).any():
+                continue
+            yield faster_matrices(
                 case,
                 rank,
                 chosen,
                 CAUSE.id,
-                ratio=peak.fp32_tflops / peak.tf32_tflops,
-                peak="TF32",
-                peak_flops_per_s=peak.tf32_tflops * 1e12,
-                best_flops_per_s=best * 1e12,
+                ratio=slow.now / slow.then,
+                peak=slow.named,
+                peak_flops_per_s=slow.then * 1e12,
+                best_flops_per_s=slow.best * 1e12,
+                what=slow.what,
+                remedy=CAUSE.remedies[slow.remedy] if slow.remedy is not None else None,
             )
-            yield replace(found, remedy=CAUSE.remedies["among_halves"]) if among_halves else found
 
 
-def in_tf32_among_halves(case: Case) -> Iterator[Replayed]:
-    """Products in TF32 in a job most of whose others are in 16 bits: a part of the model was left in float32."""
-    for rank in case.ranks:
-        work, peak = rank.workings, rank.workings.peak
-        best = (peak.bf16_tflops or peak.fp16_tflops) if peak is not None else None
-        if peak is None or best is None or not peak.tf32_tflops or best < _WORTH_HALVING * peak.tf32_tflops:
-            continue
-        products = work.could_use_tensor_cores & work.uses_tensor_cores
-        chosen = products & work.dtype_of("float32") & (work.flops() > 0) & ~trials(rank)
-        halves = products & (work.dtype_of("bfloat16") | work.dtype_of("float16"))
-        took = durations(rank)
-        if not chosen.any() or took[halves].sum() < _AMONG * took[chosen].sum():
-            continue
-        found = faster_matrices(
-            case,
-            rank,
-            chosen,
-            CAUSE.id,
-            ratio=peak.tf32_tflops / best,
-            peak="16-bit",
-            peak_flops_per_s=best * 1e12,
-            what="matrix kernels in TF32, among others in 16 bits",
-        )
-        yield replace(found, remedy=CAUSE.remedies["tf32_among_halves"])
+def _without_tensor_cores(rank: RankCase, peak: Accelerator) -> _Slow | None:
+    if not (peak.has_faster_tf32 and peak.tf32_tflops and peak.fp32_tflops):
+        return None
+    work = rank.workings
+    scalar = work.classified.has("cuda-cores") & work.classified.is_told_to_be("float32") & (work.events.owner < 0)
+    chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & (work.dtype_of("float32") | scalar)
+    found = _Slow(chosen, peak.fp32_tflops, peak.tf32_tflops, "TF32")
+    if not _among_halves(rank, work, chosen):
+        return found
+    return found._replace(remedy="among_halves", best=peak.half_tflops or 0.0)
 
 
-def on_matrix_units(case: Case) -> Iterator[Replayed]:
+def _in_tf32_among_halves(rank: RankCase, peak: Accelerator) -> _Slow | None:
+    """Products in TF32 in a job whose others are in 16 bits: a part of the model was left in float32."""
+    best = peak.half_tflops
+    if best is None or not peak.tf32_tflops or best < _WORTH_HALVING * peak.tf32_tflops:
+        return None
+    work = rank.workings
+    chosen = work.uses_tensor_cores & work.could_use_tensor_cores & work.dtype_of("float32") & (work.flops() > 0)
+    if not _among_halves(rank, work, chosen):
+        return None
+    what = "matrix kernels in TF32, among others in 16 bits"
+    return _Slow(chosen, peak.tf32_tflops, best, "16-bit", what, "tf32_among_halves")
+
+
+def _on_matrix_units(rank: RankCase, peak: Accelerator) -> _Slow | None:
     """Products in single precision on AMD's matrix units, which take it at a fraction of their rate in 16 bits."""
-    for rank in case.ranks:
-        work, peak = rank.workings, rank.workings.peak
-        if peak is None or peak.vendor != "AMD" or not peak.fp32_tflops or not peak.bf16_tflops:
-            continue
-        duration = np.maximum(durations(rank), 1)
-        single = work.dtype_of("float32") & work.could_use_tensor_cores & work.uses_tensor_cores
-        # Kernels that take fewer digits of each number (XF32) are faster than that.
-        chosen = single & (work.flops() / duration <= _SINGLE * peak.fp32_tflops * 1e3) & (work.flops() > 0)
-        if chosen.any():
-            found = faster_matrices(
-                case,
-                rank,
-                chosen,
-                CAUSE.id,
-                ratio=peak.fp32_tflops / peak.bf16_tflops,
-                peak="16-bit",
-                peak_flops_per_s=peak.bf16_tflops * 1e12,
-                what="matrix kernels in single precision",
-            )
-            yield replace(found, remedy=CAUSE.remedies["on_matrix_units"])
+    best = peak.half_tflops
+    if peak.vendor != "AMD" or not peak.fp32_tflops or best is None:
+        return None
+    work = rank.workings
+    flops = work.flops()
+    single = work.dtype_of("float32") & work.could_use_tensor_cores & work.uses_tensor_cores & (flops > 0)
+    # Kernels that take fewer digits of each number (XF32) are faster than that.
+    chosen = single & (flops <= _SINGLE * peak.fp32_tflops * 1e3 * np.maximum(durations(rank), 1))
+    return _Slow(chosen, peak.fp32_tflops, best, "16-bit", "matrix kernels in single precision", "on_matrix_units")
+
+
+def _among_halves(rank: RankCase, work: Workings, chosen: Mask) -> bool:
+    """Whether products in 16 bits take enough time, beside the chosen ones, for 16 bits to be the job's precision."""
+    took = durations(rank)
+    halves = work.is_half & work.could_use_tensor_cores & work.uses_tensor_cores
+    return bool(took[halves].sum() >= _AMONG * took[chosen].sum() > 0)
 
 
 def by_names(case: Case) -> Iterator[Replayed]:
     """The same without shapes, by the kernels' names: the ratio of the peaks, and less sure."""
     for rank in case.ranks:
         work, peak = rank.workings, rank.workings.peak
-        if (
-            peak is None
-            or not peak.has_faster_tf32
-            or not peak.tf32_tflops
-            or not peak.fp32_tflops
-            or rank.analysis.signals.get("shapes")
-        ):
+        if peak is None or not (peak.has_faster_tf32 and peak.tf32_tflops and peak.fp32_tflops):
             continue
         chosen = scalar_kernels(work, "float32")
-        if chosen.any():
+        if chosen.any() and not rank.analysis.signals.get("shapes"):
             ratio = peak.fp32_tflops / peak.tf32_tflops
             yield faster_by_names(case, rank, chosen, CAUSE.id, ratio=ratio, peak="TF32")
 
@@ -123,8 +123,6 @@ RULE = Rule(
     CAUSE,
     (
         Finder(in_trace, ("trace", "device_events", "operators", "shapes", "peak")),
-        Finder(in_tf32_among_halves, ("trace", "device_events", "operators", "shapes", "peak")),
-        Finder(on_matrix_units, ("trace", "device_events", "operators", "shapes", "peak")),
         Finder(by_names, ("trace", "device_events", "peak")),
     ),
 )

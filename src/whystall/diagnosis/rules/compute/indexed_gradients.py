@@ -14,13 +14,13 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, durations, shortened
-from whystall.diagnosis.detectors.recorded_sizes import Shape, sizes_by_argument
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
+from whystall.trace.recorded_sizes import Shape, sizes_by_argument
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_NUMBERS: Final = CAUSE.threshold("least_numbers")

@@ -30,6 +30,7 @@ from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
+from whystall.trace.recorded_sizes import first_size
 
 CAUSE: Final = cause_beside(__name__)
 _MOST_PARENTS: Final = 4
@@ -130,18 +131,10 @@ def _of_pictures(rank: RankCase, copies: Mask) -> bool:
         return True
     operator = rows_of(rank.trace.device_events["operator"])[copies]
     took = durations(rank)[copies]
-    dims = table["input_dims"][np.maximum(operator, 0)].cast(pl.String).to_list()
-    size = np.array([_dimensions(one) if at >= 0 else 0 for at, one in zip(operator, dims, strict=True)])
+    sizes = judged(table.select("input_dims")[np.maximum(operator, 0)], first_size)
+    size = np.where(operator >= 0, [len(one) for one in sizes], 0)
     recorded = float(took[size > 0].sum())
     return recorded == 0 or float(took[size >= _OF_A_PICTURE].sum()) >= _MOSTLY * recorded
-
-
-def _dimensions(dims: str | None) -> int:
-    """The number of dimensions of a call's first tensor, 0 where it is not known."""
-    try:
-        return len(parse_json(dims or "")[0])
-    except (ValueError, TypeError, IndexError):
-        return 0
 
 
 def _only_reorders(name: str) -> bool:

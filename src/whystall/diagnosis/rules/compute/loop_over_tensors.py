@@ -11,13 +11,19 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import count_per_step
-from whystall.diagnosis.detectors.loops_over_tensors import FEW_KERNELS, joined, loops_over_tensors
+from whystall.diagnosis.detectors.loops_over_tensors import FEW_KERNELS, Least, joined, loops_over_tensors
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 
 CAUSE: Final = cause_beside(__name__)
-_LEAST_KERNELS: Final = int(CAUSE.threshold("least_kernels"))
+_LEAST: Final = Least(
+    kernels=int(CAUSE.threshold("least_kernels")),
+    times=int(CAUSE.threshold("least_times")),
+    sizes=int(CAUSE.threshold("least_sizes")),
+    alike=CAUSE.threshold("alike"),
+    longest=int(CAUSE.threshold("longest")),
+)
 _NORM: Final = "norm"
 _AVERAGES: Final = frozenset({"aten::add_", "aten::sub_", "aten::lerp_", "aten::copy_"})
 
@@ -25,7 +31,7 @@ _AVERAGES: Final = frozenset({"aten::add_", "aten::sub_", "aten::lerp_", "aten::
 def in_trace(case: Case) -> Iterator[Replayed]:
     """The same operators for tensors of many sizes, one after the other."""
     for rank in case.ranks:
-        found = loops_over_tensors(rank, fewest=_LEAST_KERNELS) if rank.on_device else None
+        found = loops_over_tensors(rank, _LEAST) if rank.on_device else None
         if found is None:
             continue
         peak, moved = rank.workings.peak, float(rank.workings.work.moved[found.calls].sum())

@@ -33,16 +33,16 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         peak = work.peak
         if peak is None or not peak.fp32_tflops:
             continue
-        half = work.dtype_of("float16") | work.dtype_of("bfloat16")
+        half = work.is_half
         if not peak.has_faster_tf32:
-            half |= work.dtype_of("float32")
+            half = half | work.dtype_of("float32")
         chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & half & work.classified.has("cuda-cores")
         chosen &= ~(converted_convolutions(rank).computes | trials(rank))  # which are compute.slow-convolution
         # One that moves its bytes for longer than it computes, a product with a vector, gains nothing by tensor cores.
         chosen &= work.flops() / (peak.fp32_tflops * 1e3) > work.transfer_ns()
-        best = peak.fp16_tflops or peak.bf16_tflops
+        best = peak.half_tflops
         if chosen.any() and best:
-            found = faster_matrices(
+            yield faster_matrices(
                 case,
                 rank,
                 chosen,
@@ -50,15 +50,15 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 ratio=peak.fp32_tflops / best,
                 peak="tensor cores",
                 peak_flops_per_s=best * 1e12,
+                remedy=_remedy(rank, chosen, work.dtype_of("float32")),
             )
-            yield replace(found, remedy=_remedy(rank, chosen, work.dtype_of("float32")))
 
 
 def by_names(case: Case) -> Iterator[Replayed]:
     """The same without shapes, by the kernels' names: the ratio of the peaks, and less sure."""
     for rank in case.ranks:
         work, peak = rank.workings, rank.workings.peak
-        best = (peak.fp16_tflops or peak.bf16_tflops) if peak is not None else None
+        best = peak.half_tflops if peak is not None else None
         if peak is None or not peak.fp32_tflops or not best or rank.analysis.signals.get("shapes"):
             continue
         chosen = scalar_kernels(work, "float16") | scalar_kernels(work, "bfloat16")

@@ -18,16 +18,15 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.attention_scores import score_calls
 from whystall.diagnosis.detectors.kernels import durations, shortened
-from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_size
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.json_text import parse_json
 from whystall.replay.graph import Change, Mask
 from whystall.run_folder.observations import AttendedScores
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
+from whystall.trace.recorded_sizes import all_sizes, first_size, sizes_by_argument
 
 CAUSE: Final = cause_beside(__name__)
 _MOST_SEEN: Final = CAUSE.threshold("most_seen")
@@ -67,15 +66,6 @@ _FLASH: Final = Remedy(
     patch="-F.scaled_dot_product_attention(q, k, v, attn_mask=mask)\n"
     "+F.scaled_dot_product_attention(q, k, v, is_causal=True)",
     risk="A mask that hides more than later positions, such as padding, must be kept in another form.",
-)
-_SAME_FOR_ALL: Final = Remedy(
-    text="The mask is the same for every query: it hides padding, or nothing, and still selects the memory-efficient "
-    "kernels, since flash kernels take no mask. Pass none where it hides nothing, as for a batch of one; cut keys and "
-    "values to the places that it leaves; give a batch of several lengths unpadded "
-    '(attn_implementation="flash_attention_2" in Transformers, torch.nested).',
-    patch="-F.scaled_dot_product_attention(q, k, v, attn_mask=mask)\n"
-    "+F.scaled_dot_product_attention(q, k[:, :, :length], v[:, :, :length])  # length: keys that the mask leaves",
-    risk="Asking the mask on the device whether it hides anything is a wait in each step: ask where it is made.",
 )
 _TO_FEWER_KEYS: Final = Remedy(
     text="Cut keys, values and mask to what some query sees before attention is called: of a cache to what is written "
@@ -263,7 +253,7 @@ def _with_mask(rank: RankCase) -> list[_Masked]:
 def _by_query(mask: TensorSpec, given: tuple[int, ...]) -> bool | None:
     """Whether a mask has a row of its own for each query; ``given`` is its shape before it was expanded, if known."""
     if len(mask.shape) < _OF_PRODUCT or mask.shape[-2] == 1 or given[-2:-1] == (1,):
-        return len(mask.shape) < _OF_PRODUCT
+        return False
     if mask.strides is not None and len(mask.strides) >= _OF_PRODUCT:
         return mask.strides[-2] != 0
     return True if given else None
@@ -278,9 +268,8 @@ def _given(rank: RankCase, row: int) -> tuple[int, ...]:
         if row < 0:
             return ()
         if str(table["name"][row]) == _ATTENTION:
-            sizes = parse_json(str(table["input_dims"][row] or "[]"))
-            shape = sizes[_FORWARD] if isinstance(sizes, list) and len(sizes) > _FORWARD else []
-            return tuple(shape) if all(type(size) is int for size in shape) else ()
+            mask = sizes_by_argument(str(table["input_dims"][row] or "[]"))[_FORWARD : _FORWARD + 1]
+            return mask[0][0] if mask and len(mask[0]) == 1 else ()
     return ()
 
 
@@ -328,7 +317,7 @@ def _by_flash(case: Case, rank: RankCase, called: list[_Masked], peak: float) ->
         confidence=0.75,
         detail="a mask selects the memory-efficient kernels",
         rivals=("compute.unfused-attention", "compute.padding"),
-        remedy=_FLASH if any(one.by_query for one in called) else _SAME_FOR_ALL,
+        remedy=_FLASH if any(one.by_query for one in called) else CAUSE.remedies["same_for_all"],
     )
 
 

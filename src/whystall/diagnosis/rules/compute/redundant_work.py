@@ -28,11 +28,10 @@ from whystall.diagnosis.detectors.narrowed import narrowed_products
 from whystall.diagnosis.detectors.passes_again import AGAIN, goes_through_again, summed_at_the_end
 from whystall.diagnosis.detectors.picked_rows import picked_rows
 from whystall.diagnosis.detectors.prefixes import LongerPass, Products, longer_passes, operators_within, products
-from whystall.diagnosis.detectors.recorded_sizes import first_elements
 from whystall.diagnosis.detectors.room import peak_bytes, room_bytes
 from whystall.diagnosis.detectors.sliced_gradients import sliced_gradients
 from whystall.diagnosis.detectors.sorted_whole import sorted_whole
-from whystall.diagnosis.detectors.wasted_work import WastedWork, wasted_work
+from whystall.diagnosis.detectors.wasted_work import WastedWork, wasted_calls, wasted_work
 from whystall.diagnosis.detectors.watched_work import (
     given_again,
     in_rows_that_are_alike,
@@ -49,6 +48,7 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged
 from whystall.trace.link import rows_of
+from whystall.trace.recorded_sizes import first_elements
 
 CAUSE: Final = cause_beside(__name__)
 _REMEDIES: Final = CAUSE.remedies
@@ -59,10 +59,10 @@ _FASTER_CACHED: Final = CAUSE.threshold("faster_cached")
 _OF_FEW_STEPS: Final = CAUSE.threshold("of_few_steps")
 # Bytes of a weight; fewer in half precision.
 _BYTES: Final = 4
-_LEAST_THAT_FITS: Final = 0.1
-# The times that calls and weights take for one token, of what is expected: at the slowest, at the fastest.
-_TIMES: Final = (3.0, 0.3)
-_TIMES_ON_DEVICE: Final = (1.6, 0.9)
+_LEAST_THAT_FITS: Final = CAUSE.threshold("least_that_fits")
+# Time of calls and weights for one token, relative to the expected one: the slowest, the fastest.
+_TIMES: Final = (CAUSE.threshold("slowest"), CAUSE.threshold("fastest"))
+_TIMES_ON_DEVICE: Final = (CAUSE.threshold("slowest_on_device"), CAUSE.threshold("fastest_on_device"))
 _HALF: Final = re.compile(r'^\["(c10::)?(BFloat16|Half)')
 _IN_WATCHED: Final = (
     *(given_again, in_rows_that_are_alike, that_a_mask_drops, that_is_read_in_part, that_nothing_reads),
@@ -215,10 +215,11 @@ def in_trace_of_forms(case: Case) -> Iterator[Replayed]:
 
 def in_trace_with_values(case: Case) -> Iterator[Replayed]:
     """Work that is done again within a step, is the same in each, or is read by nothing: by values of later steps."""
-    recorded = case.facts.values
+    recorded = {rank: wasted_calls(execution) for rank, execution in case.facts.values.items()}
     for rank in case.ranks:
         # A rank that runs the same program makes the same calls.
-        found = wasted_work(rank, recorded.get(rank.rank) or next(iter(recorded.values()), None))
+        calls = recorded.get(rank.rank, next(iter(recorded.values()), None))
+        found = wasted_work(rank, calls) if calls is not None else None
         if found is None:
             continue
         for rows, back, what, remedy, surely in _kinds_of(found):

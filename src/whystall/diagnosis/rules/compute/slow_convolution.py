@@ -221,7 +221,7 @@ def between_conversions(case: Case) -> Iterator[Replayed]:
     """16-bit convolutions for which a library converts tensors, computes without tensor cores, and converts back."""
     for rank in case.ranks:
         peak = rank.workings.peak
-        best = peak and (peak.fp16_tflops or peak.bf16_tflops)
+        best = peak and peak.half_tflops
         if not rank.on_device or not best:
             continue
         found = converted_convolutions(rank)

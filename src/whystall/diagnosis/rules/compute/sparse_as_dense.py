@@ -18,13 +18,13 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_size
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import all_sizes, first_size
 
 CAUSE: Final = cause_beside(__name__)
 _MOST_DENSE: Final = CAUSE.threshold("most_dense")

@@ -119,7 +119,7 @@ def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) ->
     """The durations of nodes, with products of some operators at good kernels' rate, times a factor."""
     work = rank.workings
     duration = durations(rank)
-    best = (work.peak.bf16_tflops or work.peak.fp16_tflops) if work.peak is not None else None
+    best = work.peak.half_tflops if work.peak is not None else None
     flops = work.flops()
     if not best:
         return case.replayed.duration

@@ -22,7 +22,6 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.discarded import outside_of_autograd
 from whystall.diagnosis.detectors.loops_over_tensors import FEW_KERNELS, joined
-from whystall.diagnosis.detectors.recorded_sizes import Shape, first_elements, first_size
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase, within
@@ -30,6 +29,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import Shape, first_elements, first_size
 from whystall.vocabulary.optimizers import optimizer_named, optimizers
 
 CAUSE: Final = cause_beside(__name__)

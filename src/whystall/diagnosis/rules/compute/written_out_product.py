@@ -16,11 +16,11 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.frees import given_back
-from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import Shape, all_sizes
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_TIMES: Final = CAUSE.threshold("least_times")

@@ -19,6 +19,7 @@ from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.circumstances import is_given_one_sample
 from whystall.diagnosis.detectors.episodes import (
     annotation_around,
+    annotation_around_nodes,
     collected_ns,
     episode,
     named_times,
@@ -144,18 +145,14 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     known = rank.analysis.signals.get("python_stacks") or (collected is not None and collected < _SELDOM * per_step)
     work = python_work(case, rank, nodes)
     beneath = () if work is None else (evidence.text("the costliest function in it", _told(work)),)
-    within = _annotation_around(case, rank, nodes)
+    within = annotation_around_nodes(case, rank, nodes)
     of_optimizer = within is not None and OPTIMIZER_STEP.search(within) is not None
     kind = work.kind if work is not None else (work_of(within or "") or "optimizer") if of_optimizer else None
     known = known or kind == "offloaded"
     followed = _followed_ns(case, rank, nodes)
     return Replayed(
         cause=CAUSE.id,
-        detail=_OFFLOADED
-        if kind == "offloaded"
-        else ""
-        if known
-        else "its own work or its garbage collection, which only Python stacks distinguish",
+        detail=_OFFLOADED if kind == "offloaded" else "" if known else _OR_COLLECTED,
         attributed_ns=per_step,
         evidence=(
             evidence.time("Python between operators, in long stretches", per_step, case.events_of(nodes), per=case.per),
@@ -185,19 +182,6 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         "let whystall run sample the job",
         nameless=bool(followed),
     )
-
-
-def _annotation_around(case: Case, rank: RankCase, nodes: Mask) -> str | None:
-    """The innermost annotation that most of some host nodes lie in."""
-    graph = case.replayed
-    rows = np.flatnonzero(case.in_window(nodes))
-    if not len(rows):
-        return None
-    rows = rows[np.argsort(graph.start[rows], kind="stable")]
-    begin, end = (
-        graph.own_times(rank.rank, at) for at in (graph.start[rows], graph.start[rows] + graph.duration[rows])
-    )
-    return annotation_around(rank, begin, end)
 
 
 def _followed_ns(case: Case, rank: RankCase, nodes: Mask) -> int:

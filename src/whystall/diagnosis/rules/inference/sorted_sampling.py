@@ -14,12 +14,12 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED
-from whystall.diagnosis.detectors.recorded_sizes import Shape, all_sizes, first_size
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import Shape, all_sizes, first_size
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))

@@ -18,12 +18,14 @@ from whystall.replay.graph import Change, Mask
 
 CAUSE: Final = cause_beside(__name__)
 _FEWEST: Final = int(CAUSE.threshold("fewest"))
+_WIDEST: Final = int(CAUSE.threshold("widest"))
+_NARROW: Final = CAUSE.threshold("narrow")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Layers whose input goes through two narrow matrices besides, by the sizes of products."""
     for rank in case.ranks:
-        found = adapters(rank)
+        found = adapters(rank, widest=_WIDEST, narrow=_NARROW)
         steps = max(len(rank.trace.steps), 1)
         if found is None or len(found.begin) < _FEWEST:
             continue

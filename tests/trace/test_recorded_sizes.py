@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whystall.diagnosis.detectors.recorded_sizes import all_sizes, first_elements, first_size, sizes_by_argument
+from whystall.trace.recorded_sizes import all_sizes, first_elements, first_size, sizes_by_argument
 
 sizes = st.lists(st.integers(0, 2**20), min_size=1, max_size=4)
 
