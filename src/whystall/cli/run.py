@@ -407,21 +407,22 @@ def _report(
 
 
 def _next(report: Report, launch: Launch, folder: Path) -> str:
-    """The next command: the edit where the script has one for the cause, else the cause's explanation."""
+    """The next command: the edits where the script has one for a cause that was found, else the first cause's page."""
     from whystall.run_folder.layout import REPORT_HTML
 
     cause = report.verdict.cause
     if cause is None:
         return f"open {folder / REPORT_HTML} in a browser"
     on_device = any(device.kind != "cpu" for device in report.devices)
-    if launch.kind == "script" and not launch.arguments and _has_edit(launch.what, cause, on_device=on_device):
+    if launch.kind == "script" and not launch.arguments and _has_edit(launch.what, report, on_device=on_device):
         return f"whystall fix {inputs.shell_quote([str(folder)])}"
     return f"whystall explain {cause}"
 
 
-def _has_edit(script: str, cause: str, *, on_device: bool) -> bool:
-    """Whether a script has lines that an edit for the cause would change, and that is tried without being asked for."""
+def _has_edit(script: str, report: Report, *, on_device: bool) -> bool:
+    """Whether a script has lines that an edit for one of its causes changes, and that is tried without being asked."""
     from whystall.disk import reading
+    from whystall.remedies.chain import removable
     from whystall.remedies.edits import proposals
     from whystall.remedies.program import Program
     from whystall.remedies.source import LARGEST
@@ -431,7 +432,7 @@ def _has_edit(script: str, cause: str, *, on_device: bool) -> bool:
     except OSError:
         return False
     program = Program({script: text}, ("python", script), on_device=on_device)
-    return any(not one.edit.numerics for one in proposals(program, cause))
+    return any(not one.edit.numerics for cause in removable(report.findings) for one in proposals(program, cause))
 
 
 def _experimented(folder: Path, report: Report, launch: Launch, code: int, console: Console) -> bool:

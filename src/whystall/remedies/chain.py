@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -377,24 +377,26 @@ _LOSSES: Final = {
 
 
 def _wanted(whole: Whole) -> Iterator[_Wanted]:
-    """The causes of a run, each once, with those that another repair of the same loss removes."""
-    seen = set()
+    """The causes of a run, each once."""
     # A job that works mostly after its last step (it generates, or scores) shows nothing in its first ones.
     later = whole.diagnosed is not None and whole.diagnosed.in_steps < _IN_STEPS
-    for finding in whole.diagnosed.findings if whole.diagnosed is not None else ():
-        if finding.because is not None or finding.severity == "info":
-            continue
-        for cause, gain in _causes(finding):
-            if cause not in seen:
-                seen.add(cause)
-                yield _Wanted(cause, gain, outside_steps=later or (finding.saves is not None and finding.gain is None))
+    findings = whole.diagnosed.findings if whole.diagnosed is not None else ()
+    for cause, (finding, gain) in removable(findings).items():
+        yield _Wanted(cause, gain, outside_steps=later or (finding.saves is not None and finding.gain is None))
 
 
-def _causes(finding: Finding) -> Iterator[tuple[str, Gain | None]]:
-    if finding.gain is not None or finding.saves is not None:
-        yield finding.id, finding.gain
-        for one in finding.instead:
-            yield one.id, one.gain
+def removable(findings: Iterable[Finding]) -> dict[str, tuple[Finding, Gain | None]]:
+    """The causes whose edits are tried, in their order, with those that another repair of the same loss removes.
+
+    Each has its finding and the gain of its removal.
+    """
+    found: dict[str, tuple[Finding, Gain | None]] = {}
+    for finding in findings:
+        if finding.because is None and finding.severity != "info" and (finding.gain or finding.saves is not None):
+            found.setdefault(finding.id, (finding, finding.gain))
+            for one in finding.instead:
+                found.setdefault(one.id, (finding, one.gain))
+    return found
 
 
 def _attempt(program: Program, proposal: Proposal, wanted: _Wanted, verdict: str, because: str) -> Attempt:
