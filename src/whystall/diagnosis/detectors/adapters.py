@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from whystall._native import nearest_marked
+from whystall.diagnosis.detectors.outer_calls import outer_calls, places_among
 from whystall.diagnosis.detectors.prefixes import products
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Times
@@ -48,13 +47,10 @@ def adapters(rank: RankCase, *, widest: int, narrow: float) -> Adapters | None:
     if rank.trains or not len(found.at):
         return None
     table = rank.trace.operators
-    # The calls that no operator made, of the thread that runs the model, in order.
-    tree = rank.workings.tree
-    roots = np.flatnonzero((tree.parent < 0) & (table["thread"].to_numpy() == rank.training))
+    roots = outer_calls(rank)
     at = table["ts_ns"].to_numpy()
     until = at + table["duration_ns"].to_numpy()
-    roots = roots[np.argsort(at[roots], kind="stable")]
-    place = _places(rank, roots)[found.operator]
+    place = places_among(rank, roots)[found.operator]
     here = place >= 0
     place, (rows, inner, columns) = place[here], found.size[here].T
     if len(place) < _PRODUCTS:
@@ -79,13 +75,3 @@ def adapters(rank: RankCase, *, widest: int, narrow: float) -> Adapters | None:
     layer = at[roots[first]]
     called = np.where(first > 0, until[roots[np.maximum(first - 1, 0)]], layer)
     return Adapters(called, layer, until[roots[first]], until[roots[last]], int(columns[down][is_one].max()))
-
-
-def _places(rank: RankCase, roots: NDArray[np.intp]) -> NDArray[np.int64]:
-    """For each operator the place of the call around it among these; -1 where it is in none."""
-    tree = rank.workings.tree
-    outer = nearest_marked(tree.order, tree.parent, (tree.parent < 0).astype(np.uint8))
-    root = np.where(tree.parent < 0, np.arange(len(outer)), outer)
-    place = np.full(len(outer) + 1, -1, np.int64)
-    place[roots] = np.arange(len(roots))
-    return place[root]

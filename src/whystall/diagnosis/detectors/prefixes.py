@@ -52,15 +52,20 @@ class Products:
     size: NDArray[np.int64]
 
 
-def products(rank: RankCase) -> Products:
-    """The products of matrices that no backward pass will differentiate: they alone can go on from a cache."""
+def products(rank: RankCase, *, differentiated: bool = False) -> Products:
+    """The products of matrices that no backward pass will differentiate: they alone can go on from a cache.
+
+    With ``differentiated`` all products of forward passes.
+    """
     table = rank.trace.operators
     nothing = Products(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 3), np.int64))
     if table.is_empty():
         return nothing
     first = np.array([_FIRST_MATRIX.get(name, -1) for name in distinct(table["name"])], np.int64)[codes(table["name"])]
-    differentiated = table["sequence"].fill_null(-1).to_numpy() >= 0 if rank.trains else np.zeros(len(table), np.bool_)
-    rows = np.flatnonzero((first >= 0) & ~differentiated & ~rank.backward)
+    chosen = (first >= 0) & ~rank.backward
+    if rank.trains and not differentiated:
+        chosen &= table["sequence"].fill_null(-1).to_numpy() < 0
+    rows = np.flatnonzero(chosen)
     rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
     sizes = [
         _size(given, int(at))

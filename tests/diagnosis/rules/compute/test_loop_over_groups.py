@@ -1,0 +1,145 @@
+"""compute.loop-over-groups: experts one after the other fire it; layers, growing sequences and batches do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from tests.diagnosis.cases import found_in
+from tests.diagnosis.jobs import A100, Job, is_worth, shaped
+
+TOKENS, WIDTH, INNER = 4_096, 2_048, 1_024
+PRODUCT: Final = "ampere_bf16_s16816gemm_bf16_128x128_ldg8"
+ELEMENTWISE: Final = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<c10::BFloat16>>"
+DTYPE: Final = "c10::BFloat16"
+A100_FLOPS_PER_S, A100_BYTES_PER_S = 312e12, 2.0e12
+
+
+def _lasts(flops: float, moved: float) -> int:
+    """What a good kernel takes on an A100, and no less than 4 us."""
+    return max(int(flops / (0.65 * A100_FLOPS_PER_S) * 1e9), int(moved / (0.8 * A100_BYTES_PER_S) * 1e9), 4_000)
+
+
+def _product(job: Job, rows: int, inner: int, columns: int, *, slower: float = 1.0, **more: Any) -> None:
+    lasts = _lasts(2 * rows * inner * columns, 2 * (rows * inner + inner * columns + rows * columns))
+    job.operator(
+        "aten::mm", PRODUCT, int(lasts * slower), **shaped([rows, inner], [inner, columns], dtype=DTYPE), **more
+    )
+
+
+def _elements(job: Job, name: str, *sizes: list[int]) -> None:
+    moved = 2 * 2 * int(np.prod(sizes[0]))
+    job.operator(name, ELEMENTWISE, _lasts(0, moved), **shaped(*sizes, dtype=DTYPE))
+
+
+def _group(job: Job, rows: int, *, wait: bool) -> None:
+    if wait:
+        with job.inside("aten::nonzero"):
+            job.launch("Memcpy DtoH (Device -> Pageable)", 1_000, call="MemcpyAsync")
+            job.wait()
+    _elements(job, "aten::index", [rows, WIDTH])
+    # Small products reach a part of what large ones do.
+    _product(job, rows, WIDTH, INNER, slower=1.5)
+    _elements(job, "aten::silu", [rows, INNER])
+    _product(job, rows, INNER, WIDTH, slower=1.5)
+    _elements(job, "aten::index_add_", [TOKENS, WIDTH], [rows, WIDTH])
+
+
+def mixture(groups: Sequence[int], *, grouped: bool = False, wait: bool = False, layers: int = 4) -> Job:
+    """Four layers, each with a product over all tokens and with experts."""
+    job = Job(A100)
+    for _ in job.steps(6):
+        for _ in range(layers):
+            _product(job, TOKENS, WIDTH, 4 * WIDTH)
+            _product(job, TOKENS, 4 * WIDTH, WIDTH)
+            if grouped:
+                total = sum(groups)
+                _elements(job, "aten::index", [total, WIDTH])
+                _product(job, total, WIDTH, INNER)
+                _elements(job, "aten::silu", [total, INNER])
+                _product(job, total, INNER, WIDTH)
+                _elements(job, "aten::index_add_", [total, WIDTH], [total, WIDTH])
+            else:
+                for rows in groups:
+                    _group(job, rows, wait=wait)
+        job.wait()
+    return job
+
+
+ROWS: Final = [int(rows) for rows in np.random.default_rng(3).integers(60, 220, 32)]
+
+
+@pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.parametrize("groups", [ROWS, ROWS[:12], [rows * 8 for rows in ROWS[:8]]])
+def test_experts_are_worth_what_a_grouped_product_saves(groups: list[int], wait: bool) -> None:
+    job = mixture(groups, wait=wait)
+    finding = found_in(job.built)["compute.loop-over-groups"]
+    is_worth(finding, job.step_ns / mixture(groups, grouped=True).step_ns, within=0.15)
+    assert {one.what: one.value for one in finding.evidence}["groups in one, on average"] == len(groups)
+    assert finding.remedy is not None
+    assert "grouped_mm" in (finding.remedy.patch or "")
+
+
+def test_the_backward_passes_of_the_groups_are_theirs() -> None:
+    job = Job(A100)
+    for _ in job.steps(6):
+        numbers = []
+        for number, rows in enumerate(ROWS):
+            _product(job, rows, WIDTH, INNER, **{"Sequence number": number, "Fwd thread id": 0})
+            numbers.append((number, rows))
+        _product(job, TOKENS, WIDTH, 4 * WIDTH)
+        for number, rows in reversed(numbers):
+            more = {"Sequence number": number, "Fwd thread id": 1}
+            with job.inside("autograd::engine::evaluate_function: MmBackward0", **more):
+                _product(job, INNER, rows, WIDTH)
+            with job.inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
+                _elements(job, "aten::add_", [WIDTH, INNER])
+        job.wait()
+    finding = found_in(job.built)["compute.loop-over-groups"]
+    assert {one.what: one.value for one in finding.evidence}["kernels in them"] == 3 * len(ROWS)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [128] * 32,  # layers: the same rows
+        list(range(64, 128)),  # a sequence that grows
+        list(range(128, 64, -2)),  # a batch that shrinks, as packed sequences do
+        [128] * 20 + [96] + [128] * 20,  # a batch and its rest
+        [100, 140, 90],  # too few
+    ],
+)
+def test_what_is_no_loop_over_groups(groups: list[int]) -> None:
+    assert "compute.loop-over-groups" not in found_in(mixture(groups).built)
+
+
+def test_batches_that_are_copied_from_the_host_are_none() -> None:
+    job = Job(A100)
+    for _ in job.steps(6):
+        for rows in ROWS:
+            job.operator("aten::copy_", "Memcpy HtoD (Pageable -> Device)", 5_000)
+            _group(job, rows, wait=False)
+        job.wait()
+    assert "compute.loop-over-groups" not in found_in(job.built)
+
+
+def test_batches_that_are_learnt_from_are_none() -> None:
+    """Of a recording without steps."""
+    job = Job(A100)
+    for rows in ROWS:
+        _group(job, rows, wait=False)
+        with job.inside("autograd::engine::evaluate_function: MmBackward0", **{"Fwd thread id": 1}):
+            _product(job, rows, INNER, WIDTH)
+    assert "compute.loop-over-groups" not in found_in(job.built)
+
+
+def test_steps_of_one_batch_each_are_none() -> None:
+    job = Job(A100)
+    steps = job.steps(len(ROWS))
+    for rows in ROWS:
+        next(steps)
+        _group(job, rows, wait=True)
+    assert next(steps, None) is None
+    assert "compute.loop-over-groups" not in found_in(job.built)
