@@ -168,7 +168,8 @@ def test_the_other_events_are_those_of_the_same_file_without_counters(
     alone = load(folder, job(), *(event for event in events if not of_device(event)))
     for table in set(TABLES) - {"counters", "threads"}:
         frames = [getattr(one, table).drop("thread", strict=False) for one in (both, alone)]
-        mine, theirs = (sorted(frame.cast({pl.Enum: pl.String, pl.Categorical: pl.String}).rows()) for frame in frames)
+        texts = {pl.Enum: pl.String, pl.Categorical: pl.String}
+        mine, theirs = (sorted(frame.cast(texts).rows(), key=repr) for frame in frames)
         assert mine == theirs, table
     wanted = [
         ((event["ts"] - BASE_US) * 1000, 1 if event["pid"] != 0 else 0, float(value))
