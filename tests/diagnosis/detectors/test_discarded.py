@@ -345,6 +345,7 @@ def test_layers_beyond_a_head_are_lost_though_the_head_has_one_of_their_shape() 
         pytest.param(probing([10, 96], *VISION, [96, 96], head=([10, 96], *VISION, [96, 96])), id="all are trained"),
         pytest.param(probing(*VISION, [10, 96], head=([10, 96], [96, 96])), id="the first layers are trained"),
         pytest.param(probing(*HEAD, *VISION, steps=1), id="one step tells nothing"),
+        pytest.param(probing(*HEAD, *HEAD, *HEAD), id="the same layers thrice: their gradients are summed"),
     ],
 )
 def test_other_heads_are_not_told(made: Training) -> None:

@@ -41,8 +41,14 @@ def beyond_the_head(rank: RankCase, accumulates: Mask, of_pass: NDArray[np.intp]
         own = np.flatnonzero(of_pass[rows] == number)
         if len(own) <= count or Counter(shapes[place] for place in own[:count].tolist()) != head:
             return np.zeros(len(accumulates), np.bool_)
+        if Counter(shapes[place] for place in own.tolist()) == _times(head, len(own) // count):
+            return np.zeros(len(accumulates), np.bool_)  # the same parameters, used more than once
         found[[rows[place] for place in own[count:].tolist() if shapes[place] in head]] = True
     return found
+
+
+def _times(head: Counter[Shape], often: int) -> Counter[Shape]:
+    return Counter({shape: often * times for shape, times in head.items()})
 
 
 def _updated(rank: RankCase) -> Iterator[Counter[Shape]]:

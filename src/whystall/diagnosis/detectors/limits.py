@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,20 @@ _FAR: Final = 1 / 0.35
 _BEYOND_BELIEF: Final = 100
 # Blocks per multiprocessor up to which any kernel leaves half of the device idle.
 _FEW: Final = 0.5
+
+
+_OF_SINGLE: Final[Mapping[tuple[str, tuple[int, int] | None], float]] = {
+    ("NVIDIA", (6, 0)): 0.5,
+    ("NVIDIA", (7, 0)): 0.5,
+    ("NVIDIA", (8, 0)): 1.0,
+    ("NVIDIA", (9, 0)): 1.0,
+    ("NVIDIA", (10, 0)): 0.5,
+    ("AMD", (9, 0)): 1.0,
+    ("AMD", (9, 4)): 1.0,
+    ("AMD", (9, 5)): 0.5,
+}
+"""The rate in double precision as a share of that in single precision, of tensor cores where they take doubles (data
+sheets of P100, V100, A100, H100, B200, MI250X, MI300X, MI355X). Others have a few units, or none of that is known."""
 
 
 def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
@@ -87,7 +101,10 @@ def least_of_events(
     rate = np.full(len(flops), np.inf)
     for dtype, flops_per_s in _rates(peak, on_paper=on_paper).items():
         rate[work.dtype_of(dtype)] = flops_per_s
-    return flops / rate * 1e9, work.transfer_ns() / (1.0 if on_paper else BANDWIDTH_REACHED)
+    # Without a rate for doubles nothing is known of their products: few units do these, and bytes are the lesser part.
+    unknown = work.dtype_of("float64") & (flops > 0) & np.isinf(rate)
+    moves = np.where(unknown, 0.0, work.transfer_ns())
+    return flops / rate * 1e9, moves / (1.0 if on_paper else BANDWIDTH_REACHED)
 
 
 def _rates(peak: Accelerator, *, on_paper: bool = False) -> dict[str, float]:
@@ -98,6 +115,7 @@ def _rates(peak: Accelerator, *, on_paper: bool = False) -> dict[str, float]:
         "bfloat16": half,
         "float16": (peak.fp16_tflops or 0) * share,
         "float32": peak.tf32_tflops or peak.fp32_tflops,
+        "float64": (peak.fp32_tflops or 0) * _OF_SINGLE.get((peak.vendor, peak.capability), 0.0),
     }
     return {dtype: tflops * 1e12 for dtype, tflops in known.items() if tflops}
 

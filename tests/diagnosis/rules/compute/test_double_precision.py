@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import found_in, told_of
 from tests.diagnosis.jobs import H100, Job, is_worth, shaped
 
 PRODUCT_NS = 5_000_000
@@ -81,7 +81,39 @@ def test_where_matrices_are_factored_the_precision_is_wanted(lasts: int, fires: 
             job.python(PRODUCT_NS)
         with job.inside("aten::linalg_cholesky_ex", **doubles):  # type: ignore[arg-type]
             job.python(lasts)
+        job.operator("aten::relu", **doubles)  # type: ignore[arg-type]
     assert ("compute.double-precision" in found_in(job.built)) == fires
+
+
+@pytest.mark.parametrize(
+    ("beside", "certain"),
+    [
+        (None, False),  # a method that computes everything in double precision, and learns nothing
+        ("aten::gelu", True),  # a network
+        ("float", True),  # an array that was not converted, beside tensors in single precision
+    ],
+)
+@pytest.mark.parametrize("device", [None, H100])
+def test_a_method_that_is_no_network_may_want_its_precision(
+    beside: str | None, certain: bool, device: dict[str, Any] | None
+) -> None:
+    job = Job(device)
+    kernel = "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x128x16_cublas"
+    for _ in job.steps(8):
+        for _ in range(3):
+            with (
+                job.inside("aten::einsum"),
+                job.inside("aten::bmm", **shaped([8, *MATRIX], [8, *MATRIX], dtype="double")),
+            ):
+                job.launch(kernel, PRODUCT_NS) if device else job.python(PRODUCT_NS)
+        if beside is not None:
+            kind, name = ("float", "aten::mul") if beside == "float" else ("double", beside)
+            with job.inside(name, **shaped([4096, 4096], [4096, 4096], dtype=kind)):
+                job.launch("mul_kernel", PRODUCT_NS * 2) if device else job.python(PRODUCT_NS * 2)
+        job.wait()
+    told = told_of(job.built)["compute.double-precision"]
+    assert ("compute.double-precision" in found_in(job.built)) == certain
+    assert told.gain is None or (told.gain.floor == 1.0) != certain
 
 
 T4: Final = {"id": 0, "name": "Tesla T4", "computeMajor": 7, "computeMinor": 5}

@@ -22,7 +22,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.json_text import parse_json
-from whystall.replay.graph import Mask
+from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
 
@@ -36,6 +36,12 @@ _LEFT_OF_COMPILED: Final = tuple(CAUSE.threshold("left_of_compiled") * off for o
 _FACTORS: Final = re.compile(
     r"^aten::_?(linalg_(cholesky|eig|inv|ldl|lstsq|lu|qr|slogdet|det|solve|svd)|cholesky|triangular_solve)"
 )
+_OF_NETWORKS: Final = re.compile(
+    r"^aten::_?(cudnn_|native_|thnn_)?(linear|conv|batch_norm|layer_norm|group_norm|rms_norm|embedding|dropout|relu|gelu"
+    r"|silu|leaky_relu|scaled_dot_product|log_softmax|nll_loss|cross_entropy|max_pool|avg_pool|adaptive_|lstm|gru)"
+)
+"""Operators of networks' layers and losses."""
+_ALL: Final = CAUSE.threshold("all")
 _ASKED_FOR: Final = CAUSE.threshold("asked_for")
 _COMPILED: Final = "CompiledFunction"
 _OTHERS: Final = frozenset({"float", "c10::Half", "c10::BFloat16"})
@@ -60,7 +66,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 evidence.count("operators that do it", int(np.count_nonzero(rows)) / max(len(rank.trace.steps), 1)),
             ),
             removal=case.without(nodes, expected),
-            floor=case.without(nodes, most),
+            # Single precision may not be enough for a method that is no network, and in double precision as a whole.
+            floor=Change() if _may_be_wanted(rank, rows) else case.without(nodes, most),
             ceiling=case.without(nodes, least),
             method="replay: the same arithmetic on half the bytes",
             code=code_of(case, nodes),
@@ -160,6 +167,19 @@ def _is_asked_for(rank: RankCase, rows: Mask) -> bool:
     factoring = matching(table["name"], lambda name: bool(_FACTORS.match(name)))
     factoring |= rank.workings.tree.below(factoring)
     return float(own[factoring & rows].sum()) >= _ASKED_FOR * float(own[rows].sum())
+
+
+def _may_be_wanted(rank: RankCase, rows: Mask) -> bool:
+    """Whether nothing learns, no operator is of a network, and nearly all arithmetic is in double precision."""
+    table = rank.trace.operators
+    if rank.trains or matching(table["name"], lambda name: bool(_OF_NETWORKS.match(name))).any():
+        return False
+    took = table["self_ns"].to_numpy().astype(np.float64)
+    if rank.on_device:
+        operator = rows_of(rank.trace.device_events["operator"])
+        known = operator >= 0
+        took = np.bincount(operator[known], weights=durations(rank)[known], minlength=len(table)).astype(np.float64)
+    return float(took[rows].sum()) >= _ALL * float(took.sum())
 
 
 def _in_double(rank: RankCase) -> Mask:
