@@ -18,6 +18,7 @@ class WaitRow:
     operator: re.Pattern[str] | None
     copy: re.Pattern[str] | None
     bare: bool
+    after: re.Pattern[str] | None
 
 
 @cache
@@ -29,7 +30,14 @@ def wait_rows() -> tuple[WaitRow, ...]:
     """
     rows = tomllib.loads((files("whystall.vocabulary") / "waits.toml").read_text("utf-8"))["row"]
     return tuple(
-        WaitRow(row["kind"], _in(row, "frame"), _in(row, "operator"), _in(row, "copy"), row.get("bare", False))
+        WaitRow(
+            row["kind"],
+            _in(row, "frame"),
+            _in(row, "operator"),
+            _in(row, "copy"),
+            row.get("bare", False),
+            _in(row, "after"),
+        )
         for row in rows
     )
 

@@ -7,13 +7,21 @@ from typing import Final
 
 import numpy as np
 
+from whystall.analysis.backward import forward_operator_of
+from whystall.diagnosis.detectors.kernels import MATRIX_PRODUCTS
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
 from whystall.trace.recorded_sizes import all_sizes
 
 _ATTENTION_MATH: Final = re.compile(r"_scaled_dot_product_attention_math")
 _SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", "aten::_softmax_backward_data")
+_FORWARD_SOFTMAX: Final = frozenset(_SOFTMAX[:2])
+_MOST_BEFORE: Final = 6
+"""Operators between scores and their softmax: a scale, a bias of positions, a mask, casts."""
+_MOST_AFTER: Final = 4
+"""Operators between the softmax and the product with the values: a cast, dropout, a copy."""
 _BATCHED_PRODUCTS: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul")
 
 
@@ -47,6 +55,31 @@ def score_calls(rank: RankCase, least_scores: int) -> Mask:
         out |= batched & np.array([written.get(text) in sizes for text in texts], np.bool_)
     found: Mask = out | written_by_torch(rank)
     return found
+
+
+def score_calls_by_order(rank: RankCase) -> Mask:
+    """The same in a recording without sizes: batched products around a softmax, and the operators between them."""
+    table, tree = rank.trace.operators, rank.workings.tree
+    found = np.zeros(len(table), np.bool_)
+    launches = np.zeros(len(table) + 1, np.bool_)
+    launches[rows_of(rank.trace.device_events["operator"])] = True
+    rows = np.flatnonzero(launches[:-1] & ~rank.backward & (table["thread"].to_numpy() == rank.training))
+    rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
+    names = table["name"].cast(str).gather(rows).to_list()
+    for place in (place for place, name in enumerate(names) if name in _FORWARD_SOFTMAX):
+        first = _nearest_product(names, range(place - 1, max(place - 2 - _MOST_BEFORE, -1), -1))
+        last = _nearest_product(names, range(place + 1, min(place + 2 + _MOST_AFTER, len(names))))
+        if first is not None and last is not None:
+            found[rows[first : last + 1]] = True
+    forward = forward_operator_of(rank.trace, tree)
+    found |= (forward >= 0) & found[forward]
+    return found | written_by_torch(rank)
+
+
+def _nearest_product(names: list[str], places: range) -> int | None:
+    """The first of some places that is a product, if that is a batched one."""
+    place = next((one for one in places if names[one] in MATRIX_PRODUCTS), None)
+    return place if place is not None and names[place] in _BATCHED_PRODUCTS else None
 
 
 def _score_sizes(softmaxes: list[str], least_scores: int) -> set[int]:

@@ -82,12 +82,17 @@ def _kinds(rank: RankCase, calls: NDArray[np.intp]) -> list[str]:
     frame, operator = (rows_of(table[name])[calls].astype(np.int64) for name in ("frame", "operator"))
     kinds = np.full(len(calls), _UNKNOWN, object)
     for row in wait_rows():
-        kinds[(kinds == _UNKNOWN) & _matches(rank, row, frame, operator)] = row.kind
+        kinds[(kinds == _UNKNOWN) & _matches(rank, row, calls, frame, operator)] = row.kind
     return list(kinds)
 
 
-def _matches(rank: RankCase, row: WaitRow, frame: NDArray[np.int64], operator: NDArray[np.int64]) -> Mask:
+def _matches(
+    rank: RankCase, row: WaitRow, calls: NDArray[np.intp], frame: NDArray[np.int64], operator: NDArray[np.int64]
+) -> Mask:
     out = operator < 0 if row.bare else np.ones(len(operator), np.bool_)
+    if row.after is not None and out.any():
+        named = matching(rank.trace.operators["name"], row.after.search)
+        out &= named.any() and np.append(named, False)[_operators_before(rank, calls)]
     if row.operator is not None:
         out &= within_operators(rank, operator, row.operator)
     if row.copy is not None and out.any():
@@ -96,6 +101,22 @@ def _matches(rank: RankCase, row: WaitRow, frame: NDArray[np.int64], operator: N
         out &= np.isin(operator, np.unique(rows_of(events["operator"])[copies])) & (operator >= 0)
     if row.frame is not None and out.any():
         out &= within_library(rank, frame, operator, row.frame)
+    return out
+
+
+def _operators_before(rank: RankCase, calls: NDArray[np.intp]) -> NDArray[np.int64]:
+    """The outermost operator that began last before each of some runtime calls on its thread; -1: none."""
+    table, operators = rank.trace.runtime_calls, rank.trace.operators
+    outer = np.flatnonzero(rows_of(operators["parent"]) < 0)
+    at = operators["ts_ns"].to_numpy()[outer]
+    outer = outer[np.argsort(at, kind="stable")]
+    at, threads = operators["ts_ns"].to_numpy()[outer], operators["thread"].to_numpy()[outer]
+    start, thread = table["ts_ns"].to_numpy()[calls], table["thread"].to_numpy()[calls]
+    out = np.full(len(calls), -1, np.int64)
+    for one in np.unique(thread):
+        own, mine = outer[threads == one], thread == one
+        before = np.searchsorted(at[threads == one], start[mine]) - 1
+        out[mine] = np.append(own, -1)[before]
     return out
 
 

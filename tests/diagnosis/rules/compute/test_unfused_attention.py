@@ -73,6 +73,36 @@ def test_passes_over_the_scores_are_worth_their_time(
     assert finding.severity == "critical"
 
 
+WITHOUT_SIZES: Final = ("Input Dims", "Input type")
+
+
+def without_sizes(job: Job) -> TraceBuilder:
+    for event in job.built.events:
+        for key in WITHOUT_SIZES:
+            event.get("args", {}).pop(key, None)
+    return job.built
+
+
+@pytest.mark.parametrize(
+    ("passes", "counted"),
+    [
+        ((("aten::mul", ATEN), ("aten::masked_fill_", ATEN), ("aten::_softmax", SOFTMAX)), 3),
+        ((("aten::_softmax", SOFTMAX), ("aten::native_dropout", ATEN)), 2),
+        ((("aten::mul", ATEN), ("aten::exp", ATEN)), 0),  # no softmax
+        ((("aten::_softmax", SOFTMAX), ("aten::mm", GEMM)), 0),  # words, experts
+        ((("aten::mul", ATEN), ("aten::_softmax", SOFTMAX), *(("aten::add", ATEN),) * 6), 0),  # something else
+    ],
+)
+def test_without_sizes_the_order_of_operators_shows_the_passes(
+    passes: tuple[tuple[str, str], ...], counted: int
+) -> None:
+    job = model(*passes)
+    finding = found_in(without_sizes(job)).get("compute.unfused-attention")
+    assert (finding is not None) == (counted > 0)
+    if finding is not None:
+        is_worth(finding, job.step_ns / (job.step_ns - counted * PASS_NS))
+
+
 def test_short_sequences_have_scores_too() -> None:
     assert "compute.unfused-attention" in found_in(model(("aten::_softmax", SOFTMAX), size=128).built)
 

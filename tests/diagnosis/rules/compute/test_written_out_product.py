@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.diagnosis.cases import found_in
-from tests.diagnosis.jobs import Job, is_worth
+from tests.diagnosis.jobs import A100, Job, is_worth, shaped
 
 MADE_NS = 8_000_000
 OTHER_NS = 10_000_000
@@ -33,6 +33,29 @@ def test_squares_of_differences_are_distances() -> None:
     made = job(("aten::sub", [LEFT, RIGHT]), ("aten::pow", [MADE]), ("aten::sum", [MADE]))
     finding = found_in(made.built)["compute.written-out-product"]
     is_worth(finding, (3 * MADE_NS + OTHER_NS) / (PRODUCT_NS + OTHER_NS))
+
+
+A100_FLOPS_PER_S = 19.5e12
+LARGE_LEFT, LARGE_RIGHT, LARGE = [64, 2048, 1], [64, 1, 512], [64, 2048, 512]
+PASS_NS = int(64 * 2048 * 512 * 4 / 1.6e12 * 1e9)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [(("aten::mul", 1), ("aten::sum", 1)), (("aten::sub", 1), ("aten::pow", 2), ("aten::sum", 1))],
+)
+def test_on_a_device_a_product_takes_the_place_of_passes_over_memory(kinds: tuple[tuple[str, int], ...]) -> None:
+    made, passes = Job(A100), sum(count for _, count in kinds)
+    for _ in made.steps(8):
+        for name, count in kinds:
+            sizes = [LARGE_LEFT, LARGE_RIGHT] if name in ("aten::mul", "aten::sub") else [LARGE]
+            made.operator(name, "elementwise_kernel", count * PASS_NS, **shaped(*sizes))
+        made.operator("aten::relu", "relu_kernel", PASS_NS, **shaped([64, 128]))
+        made.wait()
+    finding = found_in(made.built)["compute.written-out-product"]
+    needed = 2 * 64 * 2048 * 512 / (0.3 * A100_FLOPS_PER_S) * 1e9
+    healthy = made.step_ns - passes * PASS_NS + needed
+    is_worth(finding, made.step_ns / healthy, within=0.1)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,16 @@ def test_a_table_that_the_host_builds_in_each_step_is_worth_all_but_its_launches
     assert finding.evidence[2].value.startswith("aten::")  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("name", "patch"), [("aten::index_select", "filter_per_worker"), ("aten::cos", "torch.arange")]
+)
+def test_rows_that_the_host_picks_have_a_remedy_of_their_own(name: str, patch: str) -> None:
+    finding = found_in(job_of(lambda job, _: [compute(job, name), compute(job, "aten::cat", 100_000)]).built)
+    remedy = finding["host.cpu-tensors"].remedy
+    assert remedy is not None
+    assert patch in (remedy.patch or "")
+
+
 def test_what_the_device_hides_is_worth_nothing() -> None:
     """The device has a whole step in its queue while the host builds the table."""
     job = Job()

@@ -205,6 +205,7 @@ ITEM: Final = ("aten::item", "aten::_local_scalar_dense")
         (("lib::losses", "aten::copy_"), (), "CopyHostToDevice", "uploaded"),
         (("MyFunction", "aten::copy_"), (), "CopyDeviceToHost", "brought"),
         ((), ("a.py(1): f",), "", "asked"),
+        ((), ("a.py(1): f", "torch/distributed/distributed_c10d.py(4800): barrier"), "", "barrier"),
     ],
 )
 def test_a_remedy_fits_the_operator_and_the_library_that_wait(
@@ -212,6 +213,21 @@ def test_a_remedy_fits_the_operator_and_the_library_that_wait(
 ) -> None:
     """Without stacks the operators decide."""
     finding = found_in(waiting(*operators, frames=frames, copy=copy).built)["host.sync"]
+    assert finding.remedy == sync.CAUSE.remedies[kind]
+
+
+@pytest.mark.parametrize(("after", "kind"), [("c10d::barrier", "barrier"), ("c10d::allreduce_", "asked")])
+def test_a_wait_behind_a_barrier_is_the_barriers(after: str, kind: str) -> None:
+    """NCCL's barrier is a small all-reduce; its work waits for the stream once the operator has returned."""
+    job = Job()
+    for _ in job.steps(8):
+        for _ in range(3):
+            job.operator("aten::mm", "gemm", PRODUCT_NS)
+            job.operator(after, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 10_000)
+            job.call("StreamSynchronize", job.busy_until[7] + 2_000 - job.at)
+            for _ in range(LATER):
+                job.operator("aten::view")
+    finding = found_in(job.built)["host.sync"]
     assert finding.remedy == sync.CAUSE.remedies[kind]
 
 

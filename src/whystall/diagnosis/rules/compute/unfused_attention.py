@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.attention_scores import score_calls, written_by_torch
+from whystall.diagnosis.detectors.attention_scores import score_calls, score_calls_by_order, written_by_torch
 from whystall.diagnosis.detectors.fused_attention import large_scores
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.kernels import MATRIX_PRODUCTS, REACHED, durations, shortened
@@ -33,6 +34,7 @@ _ENGINE_LEFT: Final = CAUSE.threshold("engine_left")
 _LEFT_AT_MOST: Final = CAUSE.threshold("left_at_most")
 # Fused attention may be faster still by this factor.
 _FASTER: Final = 0.75
+_PRODUCTS_LEFT: Final = CAUSE.threshold("products_left")
 _LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _WORTH_ANOTHER_MODEL: Final = CAUSE.threshold("worth_another_model")
 _DROPOUT: Final = ("aten::dropout", "aten::native_dropout", "aten::bernoulli_")
@@ -44,13 +46,21 @@ _OF_TORCH: Final = "multi_head_attention_forward"
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Operators that pass over tensors as large as those of the run's softmaxes."""
     for rank in case.ranks:
-        scores = score_calls(rank, _LEAST_SCORES)
-        if not scores.any():
-            continue
-        products = rank.trace.operators["name"].cast(str).is_in(list(MATRIX_PRODUCTS)).to_numpy()
-        passes = case.work_of(rank, scores & ~products)
-        if passes.any():
-            yield _without_passes(case, rank, scores, scores & products, passes)
+        yield from _with_scores(case, rank, score_calls(rank, _LEAST_SCORES), confidence=0.9)
+
+
+def in_trace_without_sizes(case: Case) -> Iterator[Replayed]:
+    """Operators between two batched products with a softmax in between."""
+    for rank in case.ranks:
+        if rank.on_device and not rank.analysis.signals.get("shapes"):
+            yield from _with_scores(case, rank, score_calls_by_order(rank), confidence=0.75)
+
+
+def _with_scores(case: Case, rank: RankCase, scores: Mask, *, confidence: float) -> Iterator[Replayed]:
+    products = rank.trace.operators["name"].cast(str).is_in(list(MATRIX_PRODUCTS)).to_numpy()
+    passes = case.work_of(rank, scores & ~products)
+    if passes.any():
+        yield replace(_without_passes(case, rank, scores, scores & products, passes), confidence=confidence)
 
 
 def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, passes: Mask) -> Replayed:
@@ -67,7 +77,7 @@ def _without_passes(case: Case, rank: RankCase, scores: Mask, products: Mask, pa
     duration = np.where(passes, (recorded * left).astype(np.int64), recorded)
     if rank.on_device:
         duration = np.minimum(duration, _at_good_rate(case, rank, products, 1.0))
-        best = np.minimum(best, _at_good_rate(case, rank, products, REACHED))
+        best = np.minimum(best, _at_good_rate(case, rank, products, REACHED, unknown=_PRODUCTS_LEFT))
     floor = Change(duration=np.where(passes, (recorded * _LEFT_AT_MOST).astype(np.int64), recorded))
     per_step = case.time_of(passes)
     touches = case.work_of(rank, scores)
@@ -115,19 +125,30 @@ def _falls_back_by_dropout(rank: RankCase) -> bool:
     return not rank.on_device and bool(np.isin(names[written_by_torch(rank)], _DROPOUT).any())
 
 
-def _at_good_rate(case: Case, rank: RankCase, operators: Mask, factor: float) -> NDArray[np.int64]:
-    """The durations of nodes, with products of some operators at good kernels' rate, times a factor."""
+def _at_good_rate(
+    case: Case, rank: RankCase, operators: Mask, factor: float, *, unknown: float = 1.0
+) -> NDArray[np.int64]:
+    """The durations of nodes, with products of some operators at good kernels' rate, times a factor.
+
+    ``unknown`` is the share that is left of products whose FLOPs are not known.
+    """
     work = rank.workings
     duration = durations(rank)
     best = work.peak.half_tflops if work.peak is not None else None
     flops = work.flops()
     if not best:
-        return case.replayed.duration
-    target = np.where(flops > 0, flops / (best * 1e12 * REACHED) * 1e9 * factor, duration)
+        flops = np.zeros(len(duration))
+    target = np.where(flops > 0, flops / ((best or 1.0) * 1e12 * REACHED) * 1e9 * factor, duration * unknown)
     operator = rows_of(rank.trace.device_events["operator"])
     chosen = (operator >= 0) & operators[np.maximum(operator, 0)]
     changed = shortened(case, rank, chosen, target).duration
     return case.replayed.duration if changed is None else changed
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "operators", "shapes")),
+        Finder(in_trace_without_sizes, ("trace", "operators", "device_events")),
+    ),
+)

@@ -16,6 +16,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.frees import given_back
+from whystall.diagnosis.detectors.kernels import LEAST_REACHED
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -26,6 +27,7 @@ CAUSE: Final = cause_beside(__name__)
 _LEAST_TIMES: Final = CAUSE.threshold("least_times")
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _FLOPS_PER_S: Final = CAUSE.threshold("flops_per_thread")
+_DEVICE_FLOPS_PER_S: Final = CAUSE.threshold("flops_per_device")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 _BYTES: Final = 4
 _LARGEST: Final = 1 << 40
@@ -40,7 +42,7 @@ _REPEATS: Final = "aten::repeat"
 _SUMS: Final = frozenset({"aten::sum", "aten::mean"})
 
 
-def on_a_cpu(case: Case) -> Iterator[Replayed]:
+def in_trace(case: Case) -> Iterator[Replayed]:
     """By recorded sizes: tensors made large by broadcasting, and summed next."""
     for rank in case.ranks:
         products = _products(rank)
@@ -54,22 +56,24 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
         flops = (6 if rank.trains else 2) * sum(
             prod(shape) * sum(begin <= at < end for at in times) for shape, times in products.items()
         )
-        needed = flops / _FLOPS_PER_S * 1e9 / max(case.steps, 1)
+        needed = flops / _rate(rank) * 1e9 / max(case.steps, 1)
         left = min(needed / max(taken, 1), 1.0)
         if taken * (1 - left) < _LEAST_SHARE * case.step_ns:
             continue
         largest = max(products, key=lambda shape: (prod(shape), shape))
+        where = "on this device" if rank.on_device else "on a usual core"
+        gone = nodes if rank.on_device else nodes | given_back(case, rank, over, _FREED_WITHIN)
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=taken,
             evidence=(
                 evidence.time("operators on what broadcasting makes", taken, case.events_of(nodes), per=case.per),
-                evidence.time("what the arithmetic of a product takes on a usual core", needed, per=case.per),
+                evidence.time(f"what the arithmetic of a product takes {where}", needed, per=case.per),
             ),
-            removal=case.without(nodes | given_back(case, rank, over, _FREED_WITHIN), left),
+            removal=case.without(gone, left),
             floor=case.without(nodes, min(left * _FASTER, 1.0)),
-            ceiling=case.without(nodes | given_back(case, rank, over, _FREED_WITHIN), left / _FASTER),
-            method="replay: the same arithmetic at the rate of products on a usual core",
+            ceiling=case.without(gone, left / _FASTER),
+            method=f"replay: the same arithmetic at the rate of products {where}",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
             uncertainty=0.3,
@@ -77,6 +81,12 @@ def on_a_cpu(case: Case) -> Iterator[Replayed]:
             detail="a tensor of " + " x ".join(f"{size:,}" for size in largest),
             rivals=("compute.fusible", "host.small-operators", "host.allocator"),
         )
+
+
+def _rate(rank: RankCase) -> float:
+    """FLOP/s of products: of a device in single precision, which it reaches without a setting."""
+    peak = rank.workings.peak.peak_flops_per_s("fp32") if rank.workings.peak is not None else None
+    return LEAST_REACHED * (peak or _DEVICE_FLOPS_PER_S) if rank.on_device else _FLOPS_PER_S
 
 
 def _products(rank: RankCase) -> dict[Shape, list[int]]:
@@ -160,4 +170,4 @@ def _broadcast(given: list[Shape]) -> Shape | None:
     return made if large and count >= _LEAST_TIMES * max(map(prod, given)) else None
 
 
-RULE = Rule(CAUSE, (Finder(on_a_cpu, ("trace", "no_device", "operators", "shapes")),))
+RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))

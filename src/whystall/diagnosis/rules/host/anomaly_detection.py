@@ -117,4 +117,10 @@ def _per_step(case: Case, rank: RankCase, searches: Mask) -> float:
     return int(np.count_nonzero(searches & named & (at >= begin) & (at < end))) / max(case.steps, 1)
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace", "operators", "device_events")),
+        Finder(in_trace, ("trace", "operators", "shapes", "no_device")),  # an operator's own time may be arithmetic
+    ),
+)

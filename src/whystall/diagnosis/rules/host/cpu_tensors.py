@@ -28,6 +28,7 @@ _LAUNCHED_NS: Final = CAUSE.threshold("launched_ns")
 _ROUND_TRIP_NS: Final = CAUSE.threshold("round_trip_ns")
 _MOST_NAMED: Final = 3
 """Operators that the evidence lists."""
+_PICKS: Final = frozenset({"aten::index_select", "aten::index", "aten::gather", "aten::take", "aten::embedding"})
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 
 
@@ -130,8 +131,15 @@ def _on_the_device(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         ranks=(rank.rank,),
         uncertainty=0.2,
         confidence=0.9,
+        remedy=CAUSE.remedies["picked_rows"] if _picks_rows(case, rank, nodes) else None,
         rivals=("host.launch-bound", "host.python", "host.sync"),
     )
+
+
+def _picks_rows(case: Case, rank: RankCase, nodes: Mask) -> bool:
+    """Whether most of the time goes to picking rows of tables."""
+    found = _by_operator(case, rank, nodes)
+    return 2 * sum(ns for name, ns in found if name in _PICKS) > sum(ns for _, ns in found)
 
 
 def _costliest(case: Case, rank: RankCase, nodes: Mask) -> str:

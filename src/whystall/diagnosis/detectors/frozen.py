@@ -1,0 +1,89 @@
+"""Networks that run in each step of a training job and learn nothing: encoders of pictures and texts, teachers.
+
+Autograd numbers no call of such a pass, and the sizes of its weights are not those of the network that learns: a pass
+of the same network (an average of its weights, a policy that acts) makes something new in each step. A pass that is
+recomputed in the backward pass is none either (checkpointing runs it without autograd first).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whystall.diagnosis.detectors.outer_calls import outer_calls, places_among
+from whystall.diagnosis.rank_case import RankCase, within
+from whystall.replay.graph import Mask, Times
+from whystall.trace.columns import judged, matching
+from whystall.trace.recorded_sizes import Shape, sizes_by_argument
+
+_ENGINE: Final = "autograd::engine::"
+_WEIGHT_AT: Final = {"aten::mm": 1, "aten::addmm": 2, "aten::convolution": 1}
+"""The place of the weight among the arguments of operators that a layer calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """When passes of frozen networks begin and end, by time, and the number of their layers in all."""
+
+    begin: Times
+    end: Times
+    layers: int
+
+
+def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Frozen | None:
+    """The passes of ``least_layers`` and more, in which a share of ``foreign`` of the layers has sizes of its own."""
+    table = rank.trace.operators
+    if not rank.trains or table.is_empty() or "sequence" not in table.columns:
+        return None
+    tree = rank.workings.tree
+    learning = (table["sequence"].fill_null(-1).to_numpy() >= 0) | rank.backward
+    learning |= matching(table["name"], lambda name: name.startswith(_ENGINE))
+    learning |= tree.below(learning)
+    rows = np.flatnonzero(matching(table["name"], _WEIGHT_AT.__contains__))
+    weights = judged(table.select("name", "input_dims")[rows], _weight)
+    learnt = {weight for row, weight in zip(rows.tolist(), weights, strict=True) if weight and learning[row]}
+    calls = outer_calls(rank)
+    place = places_among(rank, calls)
+    layers, others = (np.zeros(len(calls), np.int64) for _ in range(2))
+    for row, weight in zip(rows.tolist(), weights, strict=True):
+        if weight and not learning[row] and place[row] >= 0:
+            layers[place[row]] += 1
+            others[place[row]] += weight not in learnt
+    first, last = _stretches(rank, calls, place, learning)
+    sums = [np.append(0, np.cumsum(counted)) for counted in (layers, others)]
+    own, apart = (total[last + 1] - total[first] for total in sums)
+    chosen = (own >= least_layers) & (apart >= foreign * own)
+    if not chosen.any():
+        return None
+    at = table["ts_ns"].to_numpy()
+    until = at + table["duration_ns"].to_numpy()
+    return Frozen(at[calls[first[chosen]]], until[calls[last[chosen]]], int(own[chosen].sum()))
+
+
+def _stretches(
+    rank: RankCase, calls: NDArray[np.intp], place: NDArray[np.int64], learning: Mask
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first and last of calls that follow each other without autograd, outside of optimizers, within a step."""
+    at = rank.trace.operators["ts_ns"].to_numpy()
+    learns = np.zeros(len(calls), np.bool_)
+    learns[place[learning & (place >= 0)]] = True
+    begin, end, _ = rank.optimizer_steps
+    free = ~learns & ~within(at[calls], begin, end)
+    step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), at[calls], side="right")
+    # A backward pass may run on a thread of its own, between two calls.
+    passes = np.searchsorted(np.sort(at[rank.backward]), at[calls])
+    kind = np.stack([free, step, passes])
+    changes = np.flatnonzero((np.diff(kind, axis=1) != 0).any(axis=0)) + 1
+    first = np.append(0, changes)
+    last = np.append(changes, len(calls)) - 1
+    return first[free[first]], last[free[first]]
+
+
+def _weight(name: str, dims: str | None) -> Shape:
+    """The size of a layer's weight, in order: a product is recorded with its transpose."""
+    given = sizes_by_argument(dims)
+    at = _WEIGHT_AT[name]
+    return tuple(sorted(given[at][0])) if len(given) > at and len(given[at]) == 1 else ()

@@ -1,0 +1,81 @@
+"""compute.frozen-forward: passes of networks that learn nothing are named with a price that begins at nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from tests.diagnosis.cases import found_in, told_of
+from tests.diagnosis.jobs import A100, Job, shaped
+
+LAYERS: Final = 12
+LAYER_NS: Final = 400_000
+TRAINED: Final = ([512, 1_024], [1_024, 2_048])
+ENCODER: Final = ([512, 768], [768, 3_072])
+KERNEL: Final = "ampere_bf16_s16816gemm_bf16_128x128_ldg8"
+
+
+def layers(job: Job, sizes: tuple[list[int], list[int]], count: int = LAYERS, **more: Any) -> None:
+    for _ in range(count):
+        with job.inside("aten::linear", **more):
+            job.operator("aten::mm", KERNEL, LAYER_NS, **shaped(*sizes, dtype="c10::BFloat16"), **more)
+
+
+def training(
+    encoder: tuple[list[int], list[int]] | None = ENCODER,
+    *,
+    count: int = LAYERS,
+    recomputes: bool = False,
+    every: int = 1,
+    in_optimizer: bool = False,
+) -> Job:
+    """Eight steps of a network that learns, behind another that does not."""
+    job = Job(A100)
+    for number in job.steps(8):
+        if encoder is not None and not in_optimizer and number % every == every - 1:
+            layers(job, encoder, count)
+        layers(job, TRAINED, **{"Sequence number": 7})
+        more = {"Sequence number": 7, "Fwd thread id": 1}
+        with job.inside("autograd::engine::evaluate_function: MmBackward0", **more):
+            layers(job, encoder if recomputes and encoder else TRAINED)
+        with job.marked("Optimizer.step#Muon.step"):
+            if in_optimizer:
+                layers(job, encoder or ENCODER)
+        job.wait()
+    return job
+
+
+def test_an_encoder_is_worth_its_passes_if_samples_come_back() -> None:
+    job = training()
+    finding = told_of(job.built)["compute.frozen-forward"]
+    assert finding.gain is not None
+    assert finding.gain.floor == 1.0
+    assert finding.gain.expected == pytest.approx(job.step_ns / training(None).step_ns, rel=0.03)
+    assert {one.what: one.value for one in finding.evidence}["their layers"] == LAYERS
+
+
+def test_a_pass_whose_inputs_may_be_new_is_no_certain_finding() -> None:
+    assert "compute.frozen-forward" not in found_in(training().built)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(training(TRAINED), id="the same network: an average of its weights, a policy that acts"),
+        pytest.param(training(count=4), id="a few products: metrics"),
+        pytest.param(training(recomputes=True), id="checkpointing: the backward pass runs it again"),
+        pytest.param(training(every=5), id="an evaluation"),
+        pytest.param(training(in_optimizer=True), id="an optimizer that multiplies matrices"),
+        pytest.param(training(None), id="none"),
+    ],
+)
+def test_others_are_none(job: Job) -> None:
+    assert "compute.frozen-forward" not in told_of(job.built)
+
+
+def test_without_a_backward_pass_nothing_is_frozen() -> None:
+    job = Job(A100)
+    for _ in job.steps(8):
+        layers(job, ENCODER)
+        job.wait()
+    assert "compute.frozen-forward" not in told_of(job.built)
