@@ -105,7 +105,7 @@ def _unseen_kernels(trace: Trace) -> Gap | None:
     last = int(at[launches & seen].max()) if (launches & seen).any() else -1
     late = int((at[lost] > last).sum())
     if late >= _NEARLY_ALL * count:
-        return Gap((), f"{late:,} of {whole:,} launches have no kernel: the recording ended before they ran")
+        return Gap((), f"{late:,} of {whole:,} launches are without a kernel: the recording ended before they ran")
     return Gap(
         (),
         f"{count:,} of {whole:,} launches have no kernel: these kernels were not recorded, and the device worked in "

@@ -61,6 +61,8 @@ def score_calls_by_order(rank: RankCase) -> Mask:
     """The same in a recording without sizes: batched products around a softmax, and the operators between them."""
     table, tree = rank.trace.operators, rank.workings.tree
     found = np.zeros(len(table), np.bool_)
+    if table.is_empty():
+        return found
     launches = np.zeros(len(table) + 1, np.bool_)
     launches[rows_of(rank.trace.device_events["operator"])] = True
     rows = np.flatnonzero(launches[:-1] & ~rank.backward & (table["thread"].to_numpy() == rank.training))

@@ -46,6 +46,8 @@ def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Froze
     weights = judged(table.select("name", "input_dims")[rows], _weight)
     learnt = {weight for row, weight in zip(rows.tolist(), weights, strict=True) if weight and learning[row]}
     calls = outer_calls(rank)
+    if not len(calls):
+        return None
     place = places_among(rank, calls)
     layers, others = (np.zeros(len(calls), np.int64) for _ in range(2))
     for row, weight in zip(rows.tolist(), weights, strict=True):

@@ -64,6 +64,7 @@ def _launching(case: Case, rank: RankCase) -> Launching | None:
     soft = soft_nodes(case, rank)
     work = case.host_state(rank, HostState.DISPATCH, HostState.LAUNCH) & ~soft
     work |= soft & (soft_stretch_ns(case, rank) < LONG_NS)
+    work &= ~case.startup  # happens once
     events = max(sum(device.gpu_events / max(len(device.steps), 1) for device in devices), 1)
     strewn = _strewn(case, rank)
     each_ns = case.time_of(work | strewn) / events

@@ -57,6 +57,8 @@ def in_trace_without_sizes(case: Case) -> Iterator[Replayed]:
 
 
 def _with_scores(case: Case, rank: RankCase, scores: Mask, *, confidence: float) -> Iterator[Replayed]:
+    if not scores.any():
+        return
     products = rank.trace.operators["name"].cast(str).is_in(list(MATRIX_PRODUCTS)).to_numpy()
     passes = case.work_of(rank, scores & ~products)
     if passes.any():
