@@ -167,7 +167,10 @@ def launching(*, kernels: Callable[[int], bool], captured: bool = False) -> Trac
             launching(kernels=lambda number: number % 3 > 0),
             ["34 of 100 launches have no kernel: these kernels were not recorded"],
         ),
-        (launching(kernels=lambda number: number < 40), ["60 of 100 launches are without a kernel: the recording ended"]),
+        (
+            launching(kernels=lambda number: number < 40),
+            ["60 of 100 launches are without a kernel: the recording ended"],
+        ),
         (launching(kernels=lambda number: number % 50 > 0), []),  # some launches are refused
         (launching(kernels=lambda _: False, captured=True), []),  # recorded into a graph, and not run
         (

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from whystall._native import thread_states
 from whystall.analysis.intervals import Timeline, merged_times
+from whystall.analysis.iterator_waits import iterator_waits
 from whystall.analysis.wholeness import shows_work_of_host
 from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import HOST_TABLES
@@ -97,6 +98,7 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
         "python_functions": _states(trace.python_functions["name"], HostState.PYTHON, collectives=False),
         "runtime_calls": _call_states(trace.runtime_calls["name"]),
     }
+    states["python_functions"][waits_in_iterators(trace)] = HostState.INPUT
     order, end = trace.host_order, start + duration
     if collectives:
         order = order[~_marks_compiled_code(trace, len(thread))[order]]
@@ -113,6 +115,11 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
         thread_in_order=thread[order],
         tells_python=known,
     )
+
+
+def waits_in_iterators(trace: Trace) -> NDArray[np.bool_]:
+    """Which calls of Python functions wait for a batch in an iterator that is no loader of torch's."""
+    return iterator_waits(trace, INPUT_NAME)
 
 
 def _begun_waiting(

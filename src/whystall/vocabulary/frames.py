@@ -21,10 +21,10 @@ _BENEATH: Final = frozenset({"torch", "triton", "numpy", "functorch", "whystall"
 # Kineto leaves out the folder in which packages are installed, so that they look like the user's own code.
 _LIBRARIES: Final = frozenset(
     {
-        "accelerate", "datasets", "deepspeed", "diffusers", "fairscale", "flash_attn", "flashinfer", "lightning",
-        "lightning_fabric", "PIL", "pandas", "peft", "pytorch_lightning", "ray", "sklearn", "tensorboard", "timm",
-        "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm", "transformers", "trl", "wandb",
-        "xformers",
+        "accelerate", "batchgenerators", "batchgeneratorsv2", "datasets", "deepspeed", "diffusers", "fairscale", "ffcv",
+        "flash_attn", "flashinfer", "lightning", "lightning_fabric", "PIL", "pandas", "peft", "pytorch_lightning",
+        "ray", "sklearn", "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics",
+        "torchvision", "tqdm", "transformers", "trl", "wandb", "webdataset", "xformers",
     }
 )  # fmt: skip
 # A script may bear the name of a module of the standard library: these are never called for their own sake.

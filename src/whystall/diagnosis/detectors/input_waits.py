@@ -14,6 +14,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.loader import LEFT_OF_FETCH, begun_anew
 from whystall.diagnosis.detectors.samples import (
     AWAITS,
+    LEAST_SEEN,
     SPREAD,
     between_fetches,
     code_of_lines,
@@ -22,6 +23,7 @@ from whystall.diagnosis.detectors.samples import (
     lines_where,
     measured_runs,
     share_of,
+    takes_next,
     time_in,
 )
 from whystall.diagnosis.detectors.slow_steps import of_slow_steps, slow_steps
@@ -103,6 +105,18 @@ def input_waits(case: Case) -> list[InputWaits]:
         case.kept[key] = [one for one in found if one is not None]
     waits: list[InputWaits] = case.kept[key]
     return waits
+
+
+def waited_for_iterator(run: RunSummary) -> tuple[list[SampledLine], float]:
+    """The lines that wait for the next item of an iterator which is no loader of torch's, and their share of the time.
+
+    There are none where the thread was on a core meanwhile: then it makes the items itself. A line at which torch's
+    loader was found as well is its own: workers start and end there.
+    """
+    torchs = {(line.file, line.line) for line in lines_where(run, _in_loader)}
+    lines = lines_where(run, lambda line: takes_next(line) and (line.file, line.line) not in torchs)
+    share = time_in(run, lines)
+    return (lines, share) if share >= LEAST_SEEN and 1 - run.on_cpu_share >= _MOSTLY_WAITING * share else ([], 0.0)
 
 
 def starved(case: Case, cause: Starved) -> Iterator[Sampled]:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.host_states import INPUT_NAME, HostState
+from whystall.analysis.host_states import INPUT_NAME, HostState, waits_in_iterators
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
 from whystall.diagnosis.finding import Remedy
@@ -151,6 +151,16 @@ def fetches_from_workers(
     if not len(begin) or case.sampled(rank) is not None:
         return None
     return begin, end, _spikes(end - begin) & _may_restart(case, rank, begin, end - begin)
+
+
+def waits_for_another_loader(case: Case, rank: RankCase) -> Mask:
+    """The nodes of a rank that wait for a batch in an iterator that is no loader of torch's."""
+    first, last = rank.offsets["python_functions"]
+    waits = np.zeros(rank.offsets["runtime_calls"][1], np.bool_)
+    waits[first:last] = waits_in_iterators(rank.trace)
+    begin, end, thread = rank.intervals(waits)
+    own = thread == rank.training
+    return waiting_nodes(case, rank, begin[own], end[own])
 
 
 def _may_restart(case: Case, rank: RankCase, begin: NDArray[np.int64], duration: NDArray[np.int64]) -> bool:

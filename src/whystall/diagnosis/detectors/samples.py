@@ -31,6 +31,7 @@ NINE_IN_TEN: Final = 1.645
 """Nine in ten of a normal distribution lie within this many standard deviations."""
 AWAITS: Final = re.compile(r":(select|_?poll|wait|acquire|join|get|put)$")
 """Innermost functions in which a thread waits for others intentionally."""
+_TAKES_NEXT: Final = re.compile(r"\bnext\(|^\s*(async )?for\b.+\bin\b")
 _MESSAGES: Final = re.compile(r"distributed_c10d:(i?recv|i?send|batch_isend_irecv)$")
 # Where logging holds its lock while a process is forked.
 _FORKS: Final = re.compile(r"^logging:_(acquire|release)Lock$")
@@ -210,6 +211,15 @@ def share_of(lines: list[SampledLine]) -> float:
 def sends_or_gets(line: SampledLine) -> bool:
     """Whether the thread was found sending a message to one other rank, or getting one."""
     return bool(_MESSAGES.search(line.leaf))
+
+
+def takes_next(line: SampledLine) -> bool:
+    """Whether a line outside the parts of a step takes an iterator's next item, and the thread was found waiting there.
+
+    Its sleep is a call without the lock at the line itself, where the iterator is no function of the user's.
+    """
+    waits = line.leaf == CALLED or bool(AWAITS.search(line.leaf))
+    return line.part == OTHER and waits and bool(_TAKES_NEXT.search(line.text))
 
 
 def is_logging(line: SampledLine) -> bool:

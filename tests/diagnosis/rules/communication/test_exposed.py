@@ -8,8 +8,9 @@ from typing import Final
 
 import pytest
 from tests.diagnosis.cases import found_in, told_of
-from tests.diagnosis.jobs import GAP_NS, Job, is_worth, meet, message, together
+from tests.diagnosis.jobs import GAP_NS, Job, is_worth, meet, message, shaped, together
 
+from whystall.diagnosis.finding import Finding
 from whystall.testing import trace
 
 COMPUTE_NS: Final = 1_000_000
@@ -196,3 +197,168 @@ def test_the_remedy_of_a_sharded_job_is_that_of_what_holds_it_up(*, reduces: boo
     assert finding.evidence[-1].value == ("reduce_scatter" if reduces else "all_gather")
     assert finding.remedy is not None
     assert ("reduce gradients" in finding.remedy.text.lower() or "reduced beside" in finding.remedy.text) is reduces
+
+
+LAYERS: Final = 12
+WIDTH, INNER, VOCABULARY, ROWS = 2_048, 8_192, 16_000, 4_096
+OF_LAYER: Final = 2 * WIDTH * INNER
+OF_ROOT: Final = 2 * VOCABULARY * WIDTH
+GATHER: Final = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+SCATTER: Final = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+FSDP1: Final = ("_allgather_base", "_reduce_scatter_base")
+FSDP2: Final = ("all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced")
+
+
+class Sharded:
+    """Steps of a model of layers between an embedding and a head, whose parameters are sharded in units of layers."""
+
+    def __init__(self, said: tuple[str, str], ps_per_element: float, *, sizes: bool = True) -> None:
+        self.job = Job()
+        self.said, self.sizes = said, sizes
+        self.ps_per_element = ps_per_element
+
+    def sends(self, scatters: bool, elements: int) -> int:
+        """A gather, or a scatter behind the compute so far; when it ends."""
+        job = self.job
+        if scatters:
+            job.busy_until[20] = max(job.busy_until.get(20, 0), job.busy_until.get(7, 0))
+        lasts = int(elements * self.ps_per_element / 1_000)
+        record = message(self.said[scatters], 2 * elements, ranks=(0, 1, 2, 3))
+        job.launch(SCATTER if scatters else GATHER, lasts, stream=20, **record)
+        return job.busy_until[20]
+
+    def after(self, end: int) -> None:
+        """What is computed next waits for a transfer."""
+        self.job.busy_until[7] = max(self.job.busy_until.get(7, 0), end)
+
+    def product(self, inner: int, columns: int, lasts: int) -> None:
+        more = shaped([ROWS, inner], [inner, columns]) if self.sizes else {}
+        self.job.operator("aten::mm", "gemm", lasts, **more)
+
+    def forward(self, at: int) -> None:
+        """A layer, or what comes before the layers and after them."""
+        if at < 0:
+            self.job.operator("aten::embedding", "rows", 20_000, **shaped([VOCABULARY, WIDTH], [ROWS]))
+        elif at == LAYERS:
+            self.product(WIDTH, VOCABULARY, COMPUTE_NS // 2)
+        else:
+            self.product(WIDTH, INNER, COMPUTE_NS)
+            self.product(INNER, WIDTH, COMPUTE_NS)
+
+    def backward(self, products: int) -> None:
+        more = {"Fwd thread id": 1, "Sequence number": 1}
+        for _ in range(products):
+            with self.job.inside("autograd::engine::evaluate_function: MmBackward0", **more):
+                self.job.operator("aten::mm", "gemm", 2 * COMPUTE_NS)
+
+    def optimizer(self) -> None:
+        with self.job.marked("Optimizer.step#AdamW.step"):
+            self.job.operator("aten::_fused_adamw_", "adam", COMPUTE_NS // 2)
+
+
+def sharded(per_unit: int, said: tuple[str, str] = FSDP1, ps_per_element: float = 15.0, *, sizes: bool = True) -> Job:
+    """Eight steps with units of some layers, each gathered ahead of the one before it; the first has the root, too."""
+    made = Sharded(said, ps_per_element, sizes=sizes)
+    units = [range(at, min(at + per_unit, LAYERS)) for at in range(0, LAYERS, per_unit)]
+    size = [OF_LAYER * len(unit) + (OF_ROOT if at == 0 else 0) for at, unit in enumerate(units)]
+    for _ in made.job.steps(8):
+        came = [made.sends(False, size[0])]
+        for at, unit in enumerate(units):
+            if at + 1 < len(units):
+                came.append(made.sends(False, size[at + 1]))
+            made.after(came[at])
+            if at == 0:
+                made.forward(-1)
+            for layer in unit:
+                made.forward(layer)
+        made.forward(LAYERS)
+        made.backward(1)
+        again = {}
+        for at in range(len(units) - 1, -1, -1):
+            for needed in (at, at - 1):
+                if 0 <= needed < len(units) - 1 and len(units) > 1 and needed not in again:
+                    again[needed] = made.sends(False, size[needed] - (OF_ROOT if needed == 0 else 0))
+            made.after(again.get(at, 0))
+            made.backward(2 * len(units[at]))
+            last = made.sends(True, size[at])
+        made.after(last)
+        made.optimizer()
+        made.job.wait()
+    return made.job
+
+
+def is_to_be_split(finding: Finding) -> bool:
+    return finding.remedy is not None and "each layer" in finding.remedy.text
+
+
+@pytest.mark.parametrize(
+    ("said", "ps_per_element"),
+    [(FSDP1, 15.0), (FSDP2, 15.0), (FSDP1, 6.0), (FSDP1, 60.0)],  # the last one takes longer than compute
+)
+def test_a_model_in_one_unit_is_worth_what_units_of_a_layer_hide(said: tuple[str, str], ps_per_element: float) -> None:
+    whole, layered = (sharded(layers, said, ps_per_element) for layers in (LAYERS, 1))
+    finding = found_in(whole.built)["communication.exposed"]
+    is_worth(finding, whole.step_ns / layered.step_ns)
+    assert is_to_be_split(finding)
+    assert {one.what: one.value for one in finding.evidence}["layers that could be units"] == LAYERS
+
+
+def test_two_units_are_hardly_better_than_one() -> None:
+    whole, layered = sharded(LAYERS // 2), sharded(1)
+    finding = found_in(whole.built)["communication.exposed"]
+    is_worth(finding, whole.step_ns / layered.step_ns, within=0.1)
+    assert is_to_be_split(finding)
+
+
+def test_without_sizes_a_share_of_the_parameters_is_taken_to_be_needed_first() -> None:
+    whole = sharded(LAYERS, sizes=False)
+    finding = found_in(whole.built)["communication.exposed"]
+    is_worth(finding, whole.step_ns / sharded(1).step_ns, within=0.1)
+    assert is_to_be_split(finding)
+
+
+@pytest.mark.parametrize("per_unit", [1, 2])
+def test_units_of_a_layer_are_as_they_should_be(per_unit: int) -> None:
+    finding = found_in(sharded(per_unit).built).get("communication.exposed")
+    assert finding is None or not is_to_be_split(finding)
+
+
+def test_an_optimizer_that_gathers_what_it_stepped_shards_no_parameters() -> None:
+    """ZeRO-1: gradients are scattered after the backward pass, and parameters gathered after the optimizer's step."""
+    made = Sharded(FSDP1, 15.0)
+    whole = OF_ROOT + LAYERS * OF_LAYER
+    for _ in made.job.steps(8):
+        for layer in range(-1, LAYERS + 1):
+            made.forward(layer)
+        made.backward(2 * LAYERS + 1)
+        made.after(made.sends(True, whole))
+        made.optimizer()
+        made.after(made.sends(False, whole))
+        made.job.wait()
+    assert not is_to_be_split(found_in(made.job.built)["communication.exposed"])
+
+
+def test_gradients_that_are_scattered_amid_the_backward_pass_are_not_of_one_unit() -> None:
+    made = Sharded(FSDP1, 15.0)
+    for _ in made.job.steps(8):
+        made.after(made.sends(False, OF_ROOT + LAYERS * OF_LAYER))
+        for layer in range(-1, LAYERS + 1):
+            made.forward(layer)
+        for _ in range(LAYERS):
+            made.backward(2)
+            made.after(made.sends(True, OF_LAYER))
+        made.optimizer()
+        made.job.wait()
+    assert not is_to_be_split(found_in(made.job.built)["communication.exposed"])
+
+
+def test_a_model_without_layers_has_nothing_to_split() -> None:
+    made = Sharded(FSDP1, 15.0)
+    for _ in made.job.steps(8):
+        made.after(made.sends(False, 4 * OF_ROOT))
+        made.product(VOCABULARY, 4 * WIDTH, 12 * COMPUTE_NS)
+        made.backward(12)
+        made.after(made.sends(True, 4 * OF_ROOT))
+        made.optimizer()
+        made.job.wait()
+    assert not is_to_be_split(found_in(made.job.built)["communication.exposed"])

@@ -29,7 +29,8 @@ from whystall.diagnosis.detectors.collectives import (
 )
 from whystall.diagnosis.detectors.issuers import issuer_of_most
 from whystall.diagnosis.detectors.messages import loud_steps
-from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.detectors.whole_units import Limits, WholeUnits, whole_units
+from whystall.diagnosis.finding import Evidence, Per, Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask
@@ -40,6 +41,12 @@ _BUCKET_BYTES: Final = CAUSE.threshold("bucket_bytes")
 _LEAST_LEFT: Final = CAUSE.threshold("least_left")
 _LEAST_UNMET: Final = CAUSE.threshold("least_unmet")
 _OF_ISSUER: Final = CAUSE.threshold("of_issuer")
+_UNITS: Final = Limits(
+    units=int(CAUSE.threshold("most_units")),
+    layers=int(CAUSE.threshold("least_layers")),
+    first=CAUSE.threshold("first_unit"),
+)
+_OF_UNITS: Final = CAUSE.threshold("of_units")
 _MOSTLY_WAITING: Final = CAUSE.threshold("mostly_waiting")
 
 
@@ -58,15 +65,26 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         return
     nodes = np.zeros(len(case.replayed.start), np.bool_)
     stays = np.ones(len(nodes))
-    for rank in case.ranks:
+    units = _units(case)
+    for at, rank in enumerate(case.ranks):
         found = collectives(case, rank)
         ours = ~are(found, POINT_TO_POINT)
         nodes |= found.nodes(case, ours)
         # Experts need exchanged data at once, and the last bucket of a step has nothing left to hide behind.
         movable = (found.node >= 0) & ours & ~are(found, EXCHANGE)
-        stays[found.node[movable]] = np.where(_last_of_step(rank, found), _last_bucket(found), 0.0)[movable]
+        left = np.where(_last_of_step(rank, found), _last_bucket(found), 0.0)
+        if units:
+            left = np.where(units[at].chosen, units[at].stays, left)
+        stays[found.node[movable]] = left[movable]
     if nodes.any():
-        yield _unwaited(case, nodes, stays)
+        yield _unwaited(case, nodes, stays, units[0] if units else None)
+
+
+def _units(case: Case) -> list[WholeUnits]:
+    """The units of each rank, where all ranks gather their parameters in so few that nothing hides them."""
+    found = [whole_units(case, rank, collectives(case, rank), _UNITS) for rank in case.ranks]
+    units = [one for one in found if one is not None]
+    return units if len(units) == len(found) else []
 
 
 def _last_bucket(found: Collectives) -> NDArray[np.float64]:
@@ -93,8 +111,8 @@ def _ranks(case: Case) -> tuple[int, int]:
     return len(case.ranks) + case.summarised.ranks, max(worlds, default=0)
 
 
-def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
-    """``stays`` is the share of each node that the step still waits for."""
+def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64], units: WholeUnits | None) -> Replayed:
+    """``stays`` is the share of each node that the step still waits for, with ``units`` split into layers."""
     transfer = case.transfer_of
     meets = transfer >= 0
     stays[transfer[meets]] = stays[meets]
@@ -111,15 +129,18 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
             evidence.time("of it not behind compute", times.exposed_ns),
             evidence.share("of it hidden behind compute", times.hidden_share),
             *((evidence.text("the step waits most for", blocks),) if blocks else ()),
+            *(() if units is None else _told_of(units, case.per)),
             *loud,
         ),
         steps=steps,
         removal=case.without(stays < 1, stays),
         ceiling=case.without(case.with_transfers(nodes)),
-        method="replay: nothing waits for collectives but for the last bucket of a step, and for what experts exchange",
+        method="replay: nothing waits for collectives but for the last bucket of a step, and for what experts exchange"
+        if units is None
+        else "replay: a unit for each layer; each pass waits for its first, and for what outlasts its compute",
         ranks=tuple(rank.rank for rank in case.ranks),
-        remedy=_of_issuer(case, nodes, blocks),
-        uncertainty=0.35,
+        remedy=_of_issuer(case, nodes, blocks) if units is None else CAUSE.remedies["whole_units"],
+        uncertainty=0.35 if units is None else _OF_UNITS,
         confidence=0.75 if alone else 0.9,
         tier=3,
         largest_share=_hides_at_most(case, times, nodes),
@@ -134,6 +155,13 @@ def _unwaited(case: Case, nodes: Mask, stays: NDArray[np.float64]) -> Replayed:
         # Collectives that run beside each other may take longer together than the step.
         if_hidden=f"communication takes {min(times.total_ns / max(case.step_ns, 1), 1.0):.0%} of the {whole} time{on}, "
         f"{times.hidden_share:.0%} of it hidden behind compute, and {_what_is_left(case, times, nodes)}",
+    )
+
+
+def _told_of(units: WholeUnits, per: Per) -> tuple[Evidence, ...]:
+    return (
+        evidence.count("gathers that bring all parameters", units.units, per=per),
+        evidence.count("layers that could be units", units.layers.count),
     )
 
 

@@ -27,6 +27,7 @@ from whystall.diagnosis.detectors.episodes import (
     silent_episodes,
 )
 from whystall.diagnosis.detectors.host_calls import hidden
+from whystall.diagnosis.detectors.input_waits import waited_for_iterator
 from whystall.diagnosis.detectors.launching import launching
 from whystall.diagnosis.detectors.python_kinds import is_of_its_file, kind_of_python
 from whystall.diagnosis.detectors.python_work import PythonWork, python_work
@@ -244,7 +245,7 @@ def without_a_name(case: Case) -> Iterator[Replayed]:
 def in_samples(case: Case) -> Iterator[Sampled]:
     """Lines outside forward, backward and optimizer that are neither torch's nor logging's; within, those that run."""
     for run in measured_runs(case):
-        others = [*between_fetches(case, run), *opened_to_log(run)]
+        others = [*between_fetches(case, run), *opened_to_log(run), *waited_for_iterator(run)[0]]
         lines = [line for line in run.places if _is_own_python(line) and line not in others]
         # Compiled code holds the lock to its end, and is found at the line after it, as Python is.
         in_calls = {CALLED, BEFORE} if _is_compiled(case, run) else {CALLED}

@@ -14,15 +14,17 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.input_waits import WAITS, starved
+from whystall.diagnosis.detectors.input_waits import WAITS, starved, waited_for_iterator
 from whystall.diagnosis.detectors.loader import (
     LEFT_OF_FETCH,
     beside_training,
     fetches_from_workers,
     keeping_up,
     waiting_nodes,
+    waits_for_another_loader,
     with_workers,
 )
+from whystall.diagnosis.detectors.samples import from_stack_samples, measured_runs
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -38,6 +40,8 @@ _MOSTLY_PROMPT: Final = 0.6
 _SELDOM: Final = ("input.heavy-tail", "input.worker-restart")
 # Workers that do not keep up may be too few, or lack cores or data: only samples of them show which.
 _SLOW: Final = ("input.cpu-bound", "input.storage-bound")
+_ANOTHER: Final = "an iterator waits for batches that other threads or processes make"
+_MOVED_TO_DEVICE: Final = CAUSE.threshold("moved_to_device")
 _EITHER: Final = (
     " A trace does not show the reason of the workers' waits: where no core is free for more of them, make samples "
     "cheaper; where storage is slow, move the data closer."
@@ -85,6 +89,44 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         )
 
 
+def in_trace_of_another_loader(case: Case) -> Iterator[Replayed]:
+    """Waits in an iterator that is no loader of torch's, until threads or processes have made a batch."""
+    for rank in case.ranks:
+        nodes = waits_for_another_loader(case, rank)
+        if case.sampled(rank) is not None or not nodes.any():
+            continue
+        per_step = case.time_of(nodes)
+        idle = _idle_share(rank)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.time(
+                    "the training thread sleeps or waits for its next batch",
+                    per_step,
+                    case.events_of(nodes),
+                    per=case.per,
+                ),
+                evidence.share(f"of the {case.per}", per_step / max(case.step_ns, 1)),
+                *(() if idle is None else (evidence.share(f"of the {case.per} with the device idle meanwhile", idle),)),
+            ),
+            removal=case.without(nodes, LEFT_OF_FETCH),
+            ceiling=case.without(nodes),
+            method="replay: batches ready when they are asked for",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            # Work that moves from the host to the device takes time there.
+            uncertainty=_MOVED_TO_DEVICE,
+            confidence=0.85,
+            detail=_ANOTHER,
+            could_be=_SLOW,
+            rivals=("input.synchronous-loader", "host.python", "host.sync"),
+            missing=("the CPU time of what makes the batches",),
+            if_hidden="the training thread waits for its input, but the device has work queued meanwhile: leave it",
+            remedy=CAUSE.remedies["another_loader"],
+        )
+
+
 def _idle_share(rank: RankCase) -> float | None:
     """The share of the steady steps in which the rank's first device idles because the host waits for input."""
     means = [mean_step(device.steps) for device in rank.analysis.devices if rank.on_device]
@@ -103,6 +145,23 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         remedy = _more_workers(case, wait, on_device=False, waiting=waiting)
         floor, expected, ceiling = found.saved
         yield replace(found, saved=(min(floor, most), min(expected, most), ceiling), remedy=remedy)
+
+
+def in_samples_of_another_loader(case: Case) -> Iterator[Sampled]:
+    """Lines that wait for the next item of an iterator, which is no loader of torch's."""
+    for run in measured_runs(case):
+        lines, share = waited_for_iterator(run)
+        if lines:
+            rivals = ("host.python", "input.synchronous-loader")
+            found = from_stack_samples(CAUSE.id, run, lines, share, "an iterator that waits for its next item", rivals)
+            low, expected, ceiling = found.saved
+            yield replace(
+                found,
+                saved=(min(low, share * (1 - _MOVED_TO_DEVICE)), expected, ceiling),
+                detail=_ANOTHER,
+                could_be=_SLOW,
+                remedy=CAUSE.remedies["another_loader"],
+            )
 
 
 def _have(case: Case) -> int:
@@ -126,4 +185,12 @@ def _more_workers(case: Case, wait: float, *, on_device: bool, waiting: bool = F
     return msgspec.structs.replace(found, text=f"{found.text}{also}")
 
 
-RULE = Rule(CAUSE, (Finder(in_trace, ("trace",)), Finder(in_samples, ("samples", "no_device"))))
+RULE = Rule(
+    CAUSE,
+    (
+        Finder(in_trace, ("trace",)),
+        Finder(in_trace_of_another_loader, ("trace", "python_stacks")),
+        Finder(in_samples, ("samples", "no_device")),
+        Finder(in_samples_of_another_loader, ("samples", "no_device")),
+    ),
+)
