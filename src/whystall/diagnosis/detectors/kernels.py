@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -83,6 +84,11 @@ def close_up(case: Case, nodes: Mask, gap_ns: int) -> NDArray[np.int64]:
     graph = case.replayed
     near = (graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target]
     return np.where(near, np.minimum(graph.lag, gap_ns), graph.lag)
+
+
+def left_out(case: Case, nodes: Mask) -> Change:
+    """The graph without some nodes, and without the gaps before them on their streams."""
+    return replace(case.without(nodes), lag=close_up(case, nodes, 0))
 
 
 def faster_matrices(

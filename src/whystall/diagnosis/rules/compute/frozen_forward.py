@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from whystall.diagnosis import evidence
@@ -11,7 +10,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.frozen import frozen_passes
-from whystall.diagnosis.detectors.kernels import close_up
+from whystall.diagnosis.detectors.kernels import left_out
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change
@@ -42,7 +41,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 evidence.time("forward passes that nothing learns from", per_step, case.events_of(nodes), per=case.per),
                 evidence.count("their layers", found.layers / steps, per=case.per),
             ),
-            removal=replace(case.without(nodes | host), lag=close_up(case, nodes, 0)),
+            removal=left_out(case, nodes | host),
             # Only what comes back unchanged can be kept, and a recording does not show whether inputs come back.
             floor=Change(),
             method="replay: without these passes, as with their results kept for each sample",

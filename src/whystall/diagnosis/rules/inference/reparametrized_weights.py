@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.kernels import close_up
+from whystall.diagnosis.detectors.kernels import left_out
 from whystall.diagnosis.detectors.weights_again import weights_again
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Change, Mask
 
 CAUSE: Final = cause_beside(__name__)
 _FEWEST: Final = int(CAUSE.threshold("fewest"))
@@ -41,8 +39,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 evidence.count("weights computed", found.count / max(len(rank.trace.steps), 1), per=case.per),
                 evidence.time("spent on them", per_step, case.events_of(nodes), per=case.per),
             ),
-            removal=_without(case, nodes),
-            ceiling=_without(case, nodes | case.host_within(rank, found.called, found.layer)),
+            removal=left_out(case, nodes),
+            ceiling=left_out(case, nodes | case.host_within(rank, found.called, found.layer)),
             method="replay: without them, as with weights that were computed once",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
@@ -50,11 +48,6 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             confidence=0.9,
             rivals=("host.launch-bound", "compute.fusible", "host.small-operators"),
         )
-
-
-def _without(case: Case, nodes: Mask) -> Change:
-    """The graph without some nodes, and without the gaps before them on their streams."""
-    return replace(case.without(nodes), lag=close_up(case, nodes, 0))
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators")),))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from whystall.diagnosis import evidence
@@ -11,10 +10,9 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.adapters import adapters
-from whystall.diagnosis.detectors.kernels import close_up
+from whystall.diagnosis.detectors.kernels import left_out
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Change, Mask
 
 CAUSE: Final = cause_beside(__name__)
 _FEWEST: Final = int(CAUSE.threshold("fewest"))
@@ -42,8 +40,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 evidence.count("the widest of their inner dimensions", found.widest),
                 evidence.time("spent in them", per_step, case.events_of(nodes), per=case.per),
             ),
-            removal=_without(case, nodes),
-            ceiling=_without(case, nodes | case.host_within(rank, found.called, found.layer)),
+            removal=left_out(case, nodes),
+            ceiling=left_out(case, nodes | case.host_within(rank, found.called, found.layer)),
             method="replay: without them, as with merged weights",
             code=code_of(case, nodes),
             ranks=(rank.rank,),
@@ -51,11 +49,6 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             confidence=0.9,
             rivals=("host.launch-bound", "compute.fusible", "host.small-operators"),
         )
-
-
-def _without(case: Case, nodes: Mask) -> Change:
-    """The graph without some nodes, and without the gaps before them on their streams."""
-    return replace(case.without(nodes), lag=close_up(case, nodes, 0))
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "operators", "shapes")),))
