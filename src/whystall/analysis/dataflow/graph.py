@@ -91,12 +91,25 @@ class Dataflow:
 
     def origin(self, value: int) -> int:
         """The value that a value is a view or a copy of."""
-        while (node := int(self.made_by[value])) >= 0 and (source := self._passed_on(node)) is not None:
-            value = source
-        return value
+        known, path = self._origins, []
+        while value not in known:
+            path.append(value)
+            node = int(self.made_by[value])
+            source = self._passed_on(node) if node >= 0 else None
+            if source is None:
+                known[value] = value
+            else:
+                value = source
+        known.update(dict.fromkeys(path, known[value]))
+        return known[value]
 
     def uses(self, value: int) -> list[int]:
         """The nodes of forward passes that work with a value, behind its views and copies, ascending."""
+        if value not in self._users:
+            self._users[value] = self._uses(value)
+        return self._users[value]
+
+    def _uses(self, value: int) -> list[int]:
         found: set[int] = set()
         todo = [value]
         while todo:
@@ -139,11 +152,25 @@ class Dataflow:
 
     def _passed_on(self, node: int) -> int | None:
         """The value that a node hands on as it is: of views, and of copies that change no dtype; else ``None``."""
-        call, given = self.call(node), self.given(node)
+        call = self.call(node)
         if call.name == _COPY_INTO:
+            given = self.given(node)
             return given[1] if len(given) > 1 and self.spec(given[0]).shape == self.spec(given[1]).shape else None
         same = call.name in _COPIES and bool(call.returned) and call.returned[0].dtype == call.given[0].dtype  # type: ignore[index]
-        return given[0] if given and (same or is_view(call.name)) else None
+        if not same and not is_view(call.name):
+            return None
+        given = self.given(node)
+        return given[0] if given else None
+
+    @cached_property
+    def _origins(self) -> dict[int, int]:
+        """`origin` of the values that were asked for."""
+        return {}
+
+    @cached_property
+    def _users(self) -> dict[int, list[int]]:
+        """`uses` of the values that were asked for."""
+        return {}
 
     @cached_property
     def _elements(self) -> Numbers:
