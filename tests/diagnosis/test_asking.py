@@ -27,7 +27,7 @@ def test_a_rule_without_its_signals_abstains_and_names_them() -> None:
     found = diagnosed(loop())
     missing = [(entry.id, entry.missing_signals) for entry in found.abstained]
     assert ("communication.straggler", ["traces of several ranks"]) in missing
-    assert any("operator shapes" in signals for cause, signals in missing if cause == "compute.unfused-attention")
+    assert any("operator shapes" in signals for cause, signals in missing if cause == "compute.dense-embedding")
 
 
 def test_on_another_framework_causes_of_pytorchs_host_are_not_looked_for() -> None:

@@ -29,30 +29,37 @@ _WAIT: Final = re.compile(
 )
 # An iterator that calls the model's backward pass is the loop that trains, and no loader.
 _TRAINS: Final = re.compile(r"(^|[/\\])torch[/\\](_tensor\.py|autograd[/\\]\w+\.py)\(\d+\): backward$")
+# Within these the thread waits for other ranks.
+_DISTRIBUTED: Final = re.compile(r"(^|[/\\])torch[/\\]distributed[/\\]")
+_PRODUCTS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution"})
 _MOSTLY: Final = 0.5
 _TO_DEVICE: Final = re.compile(r"HtoD|HostToDevice")
+_TO_HOST: Final = re.compile(r"DtoH|DeviceToHost")
 
 
 def iterator_waits(trace: Trace, torchs: re.Pattern[str]) -> NDArray[np.bool_]:
     """Which calls of Python functions are such waits, on the thread that runs the steps where that is known.
 
     All of an iterator's call counts where such calls mostly wait, as all of torch's own does: the rest hands the batch
-    over. A queue counts without an iterator around it where the job trains and a copy to the device comes next.
+    over. An iterator that multiplies matrices is the loop of a model. A queue counts without an iterator around it
+    where a copy to the device comes next and none to the host came before: the wait may be for an answer to that.
     ``torchs`` matches the names of torch's own loader, whose waits are known without this.
     """
     frames = trace.python_functions
     waits = matching(frames["name"], _WAIT.search)
-    if not waits.any() or is_of_an_engine(trace.steps_from):
+    if not waits.any() or is_of_an_engine(trace.steps_from) or not _trains(trace):
         return waits & False
     if not trace.steps.is_empty():
         waits &= np.isin(frames["thread"].to_numpy(), trace.steps["thread"].to_numpy())
     begin, end = _times(trace, "python_functions")
-    iterates = matching(frames["name"], _ITERATOR.search) & (_count_in(_begins_of_training(trace), begin, end) == 0)
+    computes = np.sort(np.concatenate([_begins_of_training(trace), _begins_of_products(trace)]))
+    iterates = matching(frames["name"], _ITERATOR.search) & (_count_in(computes, begin, end) == 0)
     within = _covered(begin, begin[iterates], end[iterates])
-    queues = matching(frames["name"], _QUEUE.search) & _copied_next(trace, end) & _trains(trace)
+    queues = matching(frames["name"], _QUEUE.search) & _copied_next(trace, end)
+    queues &= ~_answers(trace, begin, end, queues)
     by_torch = np.zeros(len(begin), np.bool_)
     for table in ("annotations", "python_functions"):
-        named = matching(getattr(trace, table)["name"], torchs.search)
+        named = matching(getattr(trace, table)["name"], lambda name: torchs.search(name) or _DISTRIBUTED.search(name))
         by_torch |= _covered(begin, *(times[named] for times in _times(trace, table)))
     waits &= ~by_torch
     thread = frames["thread"].to_numpy()
@@ -94,6 +101,29 @@ def _begins_of_training(trace: Trace) -> NDArray[np.int64]:
     passes = trace.python_functions["ts_ns"].to_numpy()[matching(trace.python_functions["name"], _TRAINS.search)]
     updates = trace.annotations["ts_ns"].to_numpy()[matching(trace.annotations["name"], OPTIMIZER_STEP.search)]
     return np.sort(np.concatenate([passes, updates]))
+
+
+def _begins_of_products(trace: Trace) -> NDArray[np.int64]:
+    """When operators begin that multiply matrices or convolve."""
+    return trace.operators["ts_ns"].to_numpy()[matching(trace.operators["name"], _PRODUCTS.__contains__)]
+
+
+def _answers(
+    trace: Trace, begin: NDArray[np.int64], end: NDArray[np.int64], queues: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Which waits for a queue follow a copy to the host that was launched since the wait before."""
+    out = np.zeros(len(begin), np.bool_)
+    rows = np.flatnonzero(queues)[np.argsort(begin[queues], kind="stable")]
+    since = np.append(np.iinfo(np.int64).min, end[rows])[:-1]
+    out[rows] = _count_in(_launched(trace, _TO_HOST), since, begin[rows]) > 0
+    return out
+
+
+def _launched(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.int64]:
+    """When device events with names of a pattern were launched, in order."""
+    launch = rows_of(trace.device_events["launch"])
+    chosen = matching(trace.device_events["name"], pattern.search) & (launch >= 0)
+    return np.sort(trace.runtime_calls["ts_ns"].to_numpy()[launch[chosen]])
 
 
 def _trains(trace: Trace) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from whystall.trace.load import load_trace
 from whystall.trace.model import Trace
@@ -188,7 +187,7 @@ class TraceBuilder:
 
     def json(self) -> str:
         """The trace as Kineto writes it: times are decimal microseconds with three places."""
-        events = _MARKED.sub(r"\1", ",\n  ".join(map(_encode, self.events)))
+        events = ",\n  ".join(_encoded(event) for event in self.events)
         head = "".join(f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in self.metadata.items())
         return f'{{\n{head}  "schemaVersion": 1,\n  "traceEvents": [\n  {events}\n  ]\n}}\n'
 
@@ -203,12 +202,20 @@ class TraceBuilder:
             return load_trace(self.write(Path(folder) / "built.json"), cache=False, readers=READERS)
 
 
-_MARK: Final = "\x01"
-_MARKED: Final = re.compile(r'"\\u0001(-?[0-9]+\.[0-9]{3})"')
-"""Decimal text that stands in the JSON without quotes, so that no digit is lost to floating point."""
-_encode: Final = json.JSONEncoder().encode
+class _Microseconds(str):
+    """Decimal text that stands in the JSON without quotes, so that no digit is lost to floating point."""
+
+    __slots__ = ()
 
 
-def _microseconds(nanoseconds: int) -> str:
+def _microseconds(nanoseconds: int) -> _Microseconds:
     sign = "-" if nanoseconds < 0 else ""
-    return f"{_MARK}{sign}{abs(nanoseconds) // 1000}.{abs(nanoseconds) % 1000:03d}"
+    return _Microseconds(f"{sign}{abs(nanoseconds) // 1000}.{abs(nanoseconds) % 1000:03d}")
+
+
+def _encoded(event: dict[str, Any]) -> str:
+    parts = [
+        f"{json.dumps(key)}: {value if isinstance(value, _Microseconds) else json.dumps(value)}"
+        for key, value in event.items()
+    ]
+    return "{" + ", ".join(parts) + "}"

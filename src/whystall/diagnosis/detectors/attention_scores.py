@@ -22,6 +22,22 @@ _MOST_BEFORE: Final = 6
 """Operators between scores and their softmax: a scale, a bias of positions, a mask, casts."""
 _MOST_AFTER: Final = 4
 """Operators between the softmax and the product with the values: a cast, dropout, a copy."""
+_KEEPS_WEIGHTS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        "to",
+        "_to_copy",
+        "copy_",
+        "clone",
+        "contiguous",
+        "dropout",
+        "native_dropout",
+        "bernoulli_",
+        "mul",
+        "mul_",
+    )
+)
+"""What may happen to weights before they meet the values: a sum or a division makes others of them (slots)."""
 _BATCHED_PRODUCTS: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul")
 
 
@@ -71,7 +87,7 @@ def score_calls_by_order(rank: RankCase) -> Mask:
     for place in (place for place, name in enumerate(names) if name in _FORWARD_SOFTMAX):
         first = _nearest_product(names, range(place - 1, max(place - 2 - _MOST_BEFORE, -1), -1))
         last = _nearest_product(names, range(place + 1, min(place + 2 + _MOST_AFTER, len(names))))
-        if first is not None and last is not None:
+        if first is not None and last is not None and _KEEPS_WEIGHTS.issuperset(names[place + 1 : last]):
             found[rows[first : last + 1]] = True
     forward = forward_operator_of(rank.trace, tree)
     found |= (forward >= 0) & found[forward]

@@ -81,7 +81,8 @@ def test_where_matrices_are_factored_the_precision_is_wanted(lasts: int, fires: 
             job.python(PRODUCT_NS)
         with job.inside("aten::linalg_cholesky_ex", **doubles):  # type: ignore[arg-type]
             job.python(lasts)
-        job.operator("aten::relu", **doubles)  # type: ignore[arg-type]
+        with job.inside("aten::mm", **shaped(MATRIX, MATRIX)):
+            job.python(PRODUCT_NS)
     assert ("compute.double-precision" in found_in(job.built)) == fires
 
 
@@ -89,12 +90,13 @@ def test_where_matrices_are_factored_the_precision_is_wanted(lasts: int, fires: 
     ("beside", "certain"),
     [
         (None, False),  # a method that computes everything in double precision, and learns nothing
-        ("aten::gelu", True),  # a network
+        ("aten::gelu", False),  # a network that was converted as a whole, such as a potential of atoms
+        ("optimizer", True),  # it learns
         ("float", True),  # an array that was not converted, beside tensors in single precision
     ],
 )
 @pytest.mark.parametrize("device", [None, H100])
-def test_a_method_that_is_no_network_may_want_its_precision(
+def test_a_method_that_learns_nothing_may_want_its_precision(
     beside: str | None, certain: bool, device: dict[str, Any] | None
 ) -> None:
     job = Job(device)
@@ -108,7 +110,11 @@ def test_a_method_that_is_no_network_may_want_its_precision(
                 job.launch(kernel, PRODUCT_NS) if device else job.python(PRODUCT_NS)
         if beside is not None:
             kind, name = ("float", "aten::mul") if beside == "float" else ("double", beside)
-            with job.inside(name, **shaped([4096, 4096], [4096, 4096], dtype=kind)):
+            name = "aten::mul" if beside == "optimizer" else name
+            with (
+                job.marked("Optimizer.step#Adam.step" if beside == "optimizer" else "other"),
+                job.inside(name, **shaped([4096, 4096], [4096, 4096], dtype=kind)),
+            ):
                 job.launch("mul_kernel", PRODUCT_NS * 2) if device else job.python(PRODUCT_NS * 2)
         job.wait()
     told = told_of(job.built)["compute.double-precision"]

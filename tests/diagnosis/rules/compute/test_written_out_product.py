@@ -65,6 +65,9 @@ def test_on_a_device_a_product_takes_the_place_of_passes_over_memory(kinds: tupl
         job(("aten::mul", [LEFT, RIGHT]), ("aten::exp", [MADE])),  # something else comes of it
         job(("aten::sub", [LEFT, RIGHT]), ("aten::sum", [MADE])),
         job(("aten::mul", [[8, 1], [1, 8]]), ("aten::sum", [[8, 8]])),  # small
+        job(
+            ("aten::mul", [LEFT, RIGHT]), ("aten::sum", [MADE]), ("aten::bmm", [MADE, [32, 256, 64]])
+        ),  # a layer reads it
     ],
 )
 def test_others_are_not(made: Job) -> None:

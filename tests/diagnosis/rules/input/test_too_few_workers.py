@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pytest
@@ -137,6 +137,7 @@ MAIN: Final = "train.py(12): main"
 NEXT: Final = "batchgenerators/dataloading/nondet_multi_threaded_augmenter.py(207): __next__"
 ITEM: Final = "batchgenerators/dataloading/nondet_multi_threaded_augmenter.py(191): __get_next_item"
 QUEUE: Final = "queue.py(154): get"
+TO_HOST: Final = "Memcpy DtoH (Device -> Pinned)"
 
 
 def fed(
@@ -150,6 +151,8 @@ def fed(
     trains: bool = True,
     synced: bool = True,
     inside: str = "",
+    within: Callable[[Job], object] = lambda _job: None,
+    behind: Callable[[Job], object] = lambda _job: None,
 ) -> Job:
     """Sixteen steps of 1 ms on the device; before each the host waits in pieces, in some calls of Python functions.
 
@@ -164,6 +167,7 @@ def fed(
                 job.built.python(wait, at=job.at + 1_000, lasts=wait_ns // pieces - 2_000)
                 job.python(wait_ns // pieces)
         job.python(works_ns)
+        within(job)
         if inside:
             job.built.python(inside, at=job.at + 1_000, lasts=10_000)
         job.python(20_000)
@@ -176,10 +180,19 @@ def fed(
         if trains:
             with job.marked("Optimizer.step#SGD.step"):
                 job.operator("aten::add_", "add", 10_000)
+        behind(job)
         if synced:
             job.wait()
     job.built.python(MAIN, at=-100, lasts=job.at + 200)
     return job
+
+
+def sends(job: Job) -> None:
+    job.operator("aten::copy_", TO_HOST, 5_000)
+
+
+def multiplies(job: Job) -> None:
+    job.operator("aten::mm", "gemm", 10_000)
 
 
 ANY_ITERATOR: Final = [
@@ -235,6 +248,18 @@ def test_what_an_iterator_does_to_hand_a_batch_over_is_part_of_it() -> None:
         pytest.param(fed(("train.py(30): __next__",), inside="torch/_tensor.py(570): backward"), id="that trains"),
         pytest.param(fed((QUEUE,), LOCK, copies=False), id="a queue whose item is not copied"),
         pytest.param(fed((QUEUE,), LOCK, trains=False), id="a queue of requests"),
+        pytest.param(fed(("grpc/_server.py(800): __next__",), LOCK, trains=False), id="a server's requests"),
+        pytest.param(
+            fed((QUEUE,), LOCK, behind=sends),
+            id="a queue of answers: environments, verifiers",
+        ),
+        pytest.param(
+            fed(("rollout.py(9): __next__",), within=multiplies),
+            id="an iterator that asks a policy",
+        ),
+        pytest.param(
+            fed(("mine.py(8): __next__", "torch/distributed/distributed_c10d.py(2800): all_reduce"), LOCK), id="ranks"
+        ),
         pytest.param(fed(("train.py(30): locked",), LOCK), id="a lock"),
     ],
 )

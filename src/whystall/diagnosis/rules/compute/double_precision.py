@@ -36,11 +36,6 @@ _LEFT_OF_COMPILED: Final = tuple(CAUSE.threshold("left_of_compiled") * off for o
 _FACTORS: Final = re.compile(
     r"^aten::_?(linalg_(cholesky|eig|inv|ldl|lstsq|lu|qr|slogdet|det|solve|svd)|cholesky|triangular_solve)"
 )
-_OF_NETWORKS: Final = re.compile(
-    r"^aten::_?(cudnn_|native_|thnn_)?(linear|conv|batch_norm|layer_norm|group_norm|rms_norm|embedding|dropout|relu|gelu"
-    r"|silu|leaky_relu|scaled_dot_product|log_softmax|nll_loss|cross_entropy|max_pool|avg_pool|adaptive_|lstm|gru)"
-)
-"""Operators of networks' layers and losses."""
 _ALL: Final = CAUSE.threshold("all")
 _ASKED_FOR: Final = CAUSE.threshold("asked_for")
 _COMPILED: Final = "CompiledFunction"
@@ -66,7 +61,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 evidence.count("operators that do it", int(np.count_nonzero(rows)) / max(len(rank.trace.steps), 1)),
             ),
             removal=case.without(nodes, expected),
-            # Single precision may not be enough for a method that is no network, and in double precision as a whole.
+            # Single precision may not be enough for a method that is in double precision as a whole.
             floor=Change() if _may_be_wanted(rank, rows) else case.without(nodes, most),
             ceiling=case.without(nodes, least),
             method="replay: the same arithmetic on half the bytes",
@@ -170,9 +165,9 @@ def _is_asked_for(rank: RankCase, rows: Mask) -> bool:
 
 
 def _may_be_wanted(rank: RankCase, rows: Mask) -> bool:
-    """Whether nothing learns, no operator is of a network, and nearly all arithmetic is in double precision."""
+    """Whether nothing learns, and nearly all arithmetic is in double precision: somebody converted everything to it."""
     table = rank.trace.operators
-    if rank.trains or matching(table["name"], lambda name: bool(_OF_NETWORKS.match(name))).any():
+    if len(rank.optimizer_steps[0]):
         return False
     took = table["self_ns"].to_numpy().astype(np.float64)
     if rank.on_device:

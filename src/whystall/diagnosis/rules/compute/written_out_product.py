@@ -115,7 +115,10 @@ def _products(rank: RankCase) -> dict[Shape, list[int]]:
             after += 1
         if after < len(rows) and names[after] in _SUMS and sizes[after][:1] == [made]:
             found.setdefault(made, []).append(int(at[rows[place]]))
-    return found
+    # A layer on a tensor of that size needs what broadcasting makes.
+    layers = np.flatnonzero(work.dense[rows] > 0).tolist()
+    needed = {shape for one in layers for shape in sizes[one]}
+    return {made: times for made, times in found.items() if made not in needed}
 
 
 def _sources(rank: RankCase) -> dict[Shape, list[Shape]]:
