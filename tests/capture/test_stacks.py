@@ -75,7 +75,7 @@ def sampler_after(
     }
     monkeypatch.setattr(sys, "_current_frames", lambda: dict(frames))
     monkeypatch.setattr("whystall.capture.stacks.threading.get_ident", lambda: OURS)
-    monkeypatch.setattr("whystall.capture.stacks._queued_ns", lambda: 7 * MS + queued_ns)
+    monkeypatch.setattr(StackSampler, "_queued_ns", lambda _sampler: 7 * MS + queued_ns)
     sampler = StackSampler(session)
     sampler._look(0, late_ns, 7 * MS)
     return sampler

@@ -19,6 +19,7 @@ from typing import Final
 from whystall.capture.faults import suppress
 
 _ABOVE: Final = 512
+_PROC: Final = "/proc/"
 
 
 def deadly_size() -> float:
@@ -42,27 +43,25 @@ class OwnFile:
         self.path = path
         """Its path; code that moves the file updates it."""
         self._flags = (flags | os.O_CLOEXEC) & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
-        self._number = _moved(os.open(path, flags | os.O_CLOEXEC, mode))
+        self._number = _opened(path, flags | os.O_CLOEXEC, mode)
         self._file = _file(self._number)
 
     @property
     def number(self) -> int:
         """Its descriptor; opened again where the job closed it. Raises `OSError` where the file is gone."""
         if not self.is_ours:
-            number = os.open(self.path, self._flags)
-            if _file(number) != self._file and not self.path.startswith("/proc/"):  # another took its place
+            number = _opened(self.path, self._flags)
+            if _file(number) != self._file and not self.path.startswith(_PROC):  # another took its place
                 os.close(number)
                 raise FileNotFoundError(self.path)
-            self._number = _moved(number)
+            self._number = number
             self._file = _file(self._number)
         return self._number
 
     @property
     def is_ours(self) -> bool:
         """Whether the number still is this file's."""
-        with suppress(OSError):
-            return _file(self._number) == self._file
-        return False
+        return _is_file(self._number, self._file)
 
     def close(self) -> None:
         """Closes it, and nothing of the job's."""
@@ -77,13 +76,43 @@ def _file(number: int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _moved(number: int) -> int:
-    """The same file under a number that is out of the job's way, where there may be one."""
+def _opened(path: str, flags: int, mode: int = 0o644, *, again: bool = True) -> int:
+    """A file under a number that is out of the job's way, where there may be one.
+
+    The job may close the first number before it is out of the way, and open a file of its own under it.
+    """
+    number = os.open(path, flags, mode)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft <= _ABOVE:
         return number
-    with suppress(OSError):
+    try:
         moved = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+    except OSError:
+        return number
+    known = _file(moved)
+    if not _is_of(moved, path):  # the job's
+        os.close(moved)
+        if not again:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), path)
+        return _opened(path, flags & ~(os.O_EXCL | os.O_TRUNC), mode, again=False)
+    # Between these two calls the interpreter's lock is not handed over.
+    if _is_file(number, known):
         os.close(number)
-        return moved
-    return number
+    return moved
+
+
+def _is_file(number: int, known: tuple[int, int]) -> bool:
+    with suppress(OSError):
+        return _file(number) == known
+    return False
+
+
+def _is_of(number: int, path: str) -> bool:
+    """Whether a number is of the file with a path."""
+    if path.startswith(_PROC):  # the kernel makes these anew for each look
+        target = Path(f"/proc/self/fd/{number}").readlink()
+        return target.as_posix().startswith(_PROC) and target.name == Path(path).name
+    with suppress(OSError):
+        found = Path(path).stat()
+        return _file(number) == (found.st_dev, found.st_ino)
+    return False

@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Any, Final
 
 from whystall.capture import clock
+from whystall.capture.descriptors import OwnFile
 from whystall.capture.faults import suppress
 from whystall.capture.job_clock import OutsideSteps, Place
 from whystall.capture.own_thread import OwnThread
@@ -266,15 +267,6 @@ def _seen(place: LineKey, late_ns: int, *, held: bool, in_library: bool) -> Line
     return (*place[:4], CALLED) if late_ns <= _LOCKED_NS and not in_library else place
 
 
-def _queued_ns() -> int:
-    """The calling thread's total wait for a core; 0 where the kernel does not report it."""
-    try:
-        with open("/proc/thread-self/schedstat", "rb") as file:  # noqa: PTH123 - twice a look: a path would cost as much again
-            return int(file.read().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
 class OfSteps:
     """Counts of places within steps that have ended: later ones belong to no step."""
 
@@ -324,6 +316,7 @@ class StackSampler:
         self._whystall = str(Path(__file__).parent.parent)
         self._capture = str(Path(__file__).parent)
         self._switching = Switching()
+        self._schedstat: OwnFile | None = None
 
     def step_ends(self) -> None:
         """A step ends, on the calling thread."""
@@ -356,11 +349,30 @@ class StackSampler:
         self._stop.set()
         self._thread.wait(2.0)
         self._switching.give_back()
+        self._close()
         self._write()
 
     def forget(self) -> None:
         """Called in a forked child, which is not sampled."""
         self._switching.give_back()
+        self._close()
+
+    def _close(self) -> None:
+        schedstat, self._schedstat = self._schedstat, None
+        if schedstat is not None:
+            schedstat.close()
+
+    def _queued_ns(self) -> int:
+        """The calling thread's total wait for a core; 0 where the kernel does not report it.
+
+        The file stays open: one that is opened for each look may be closed by the job, and its number be the job's.
+        """
+        try:
+            if self._schedstat is None:
+                self._schedstat = OwnFile("/proc/thread-self/schedstat", os.O_RDONLY)
+            return int(os.pread(self._schedstat.number, 96, 0).split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
 
     def _run(self) -> None:
         look = self._session.faults.guard("stacks", self._look)
@@ -370,7 +382,7 @@ class StackSampler:
         while True:
             # With steps of equal length an equal pause would always find the same part.
             pause = WINDOW_S if self._session.recording else self.pause_s * between(*_UNEVEN)
-            queued, wanted = _queued_ns(), clock.perf_counter_ns() + int(pause * 1e9)
+            queued, wanted = self._queued_ns(), clock.perf_counter_ns() + int(pause * 1e9)
             if self._stop.wait(pause):
                 return
             look(wanted, clock.perf_counter_ns() - wanted, queued)
@@ -422,7 +434,7 @@ class StackSampler:
         others = list(map(self._beside, list(frames.values())[:_MOST_THREADS]))
         del frame, frames
         if late_ns > _LOCKED_NS:
-            late_ns -= _queued_ns() - queued_ns
+            late_ns -= self._queued_ns() - queued_ns
         self.outside.add(outside, step)
         step = self._session.steps
         for beside in filter(None, others):
