@@ -2,7 +2,8 @@
 
 Autograd numbers no call of such a pass, and the sizes of its weights are not those of the network that learns: a pass
 of the same network (an average of its weights, a policy that acts) makes something new in each step. A pass that is
-recomputed in the backward pass is none either (checkpointing runs it without autograd first).
+recomputed in the backward pass is none either (checkpointing runs it without autograd first), nor are products without
+activations (an algorithm that iterates, filters of a metric) and passes that draw tokens again and again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,17 @@ from whystall.trace.recorded_sizes import Shape, sizes_by_argument
 _ENGINE: Final = "autograd::engine::"
 _WEIGHT_AT: Final = {"aten::mm": 1, "aten::addmm": 2, "aten::convolution": 1}
 """The place of the weight among the arguments of operators that a layer calls."""
+_OF_NETWORKS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("relu", "relu_", "gelu", "silu", "silu_", "leaky_relu", "leaky_relu_", "elu", "tanh", "sigmoid", "hardswish"),
+        *("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "batch_norm", "rms_norm", "softmax"),
+        *("scaled_dot_product_attention", "max_pool2d", "cudnn_batch_norm", "_softmax"),
+    )
+)
+"""Activations, norms and attention: sums over filters and iterations of an algorithm have none."""
+_DRAWS: Final = frozenset({"aten::argmax", "aten::multinomial", "aten::sort", "aten::topk"})
+"""A pass that draws a token again and again generates, and makes something new in each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +67,10 @@ def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Froze
             layers[place[row]] += 1
             others[place[row]] += weight not in learnt
     first, last = _stretches(rank, calls, place, learning)
-    sums = [np.append(0, np.cumsum(counted)) for counted in (layers, others)]
-    own, apart = (total[last + 1] - total[first] for total in sums)
-    chosen = (own >= least_layers) & (apart >= foreign * own)
+    active, draws = (matching(table["name"], named.__contains__)[calls] for named in (_OF_NETWORKS, _DRAWS))
+    sums = [np.append(0, np.cumsum(counted)) for counted in (layers, others, active, draws)]
+    own, apart, acts, drawn = (total[last + 1] - total[first] for total in sums)
+    chosen = (own >= least_layers) & (apart >= foreign * own) & (acts > 0) & (drawn <= 1)
     if not chosen.any():
         return None
     at = table["ts_ns"].to_numpy()

@@ -2,28 +2,38 @@
 
 The products repeat with the same weights' sizes, in groups of rows that differ in number from one to the next, up and
 down: layers that follow each other have the same rows, a sequence or a batch that shrinks has ever fewer. A group that
-is copied from the host is a batch of its own, and cannot be joined.
+is copied from the host, or exchanged with other ranks, is a batch of its own, and cannot be joined.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from operator import mul
 from typing import Final, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.backward import forward_operator_of
+from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.diagnosis.detectors.outer_calls import outer_calls, places_among
 from whystall.diagnosis.detectors.prefixes import Products, products
 from whystall.diagnosis.rank_case import RankCase
-from whystall.replay.graph import Times
+from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import codes, judged, matching
-from whystall.trace.recorded_sizes import all_sizes
+from whystall.trace.recorded_sizes import all_sizes, first_size
 
 _FROM_HOST: Final = "Memcpy HtoD"
 _ENGINE: Final = "autograd::engine::"
+_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+_MODULE: Final = "nn.Module:"
+_NESTED: Final = 16
+_MOSTLY: Final = 0.8
 
 
 class Least(NamedTuple):
@@ -33,7 +43,7 @@ class Least(NamedTuple):
     sizes: int
     products: int
     turns: float
-    """The share of groups that are larger, and of those that are smaller, than the one before."""
+    """The share of groups at which their numbers of rows turn: larger than those before and behind, or smaller."""
 
 
 class _Run(NamedTuple):
@@ -57,6 +67,10 @@ class LoopsOverGroups:
     loops: int
     groups: int
     elements: NDArray[np.int64]
+    whole: Mask
+    """Operators on tensors that do not depend on the group: one call would do for all."""
+    apart: bool
+    """Whether the recording shows that no group needs another's result."""
 
 
 def loops_over_groups(rank: RankCase, least: Least) -> LoopsOverGroups | None:
@@ -72,14 +86,16 @@ def loops_over_groups(rank: RankCase, least: Least) -> LoopsOverGroups | None:
     # Per call the rows of its group, and the number of its loop, from 1 on.
     rows, loop = (np.zeros(len(table) + 1, np.int64) for _ in range(2))
     groups = 0
+    joined: list[_Run] = []
     for run in runs:
         heads = place[found.operator[run.first + run.period * np.arange(run.groups)]]
         last = int(place[found.operator[run.first + run.period * run.groups - 1]])
-        if _learns_between(rank, calls[heads]) or _copies_from_host(rank, calls[heads]):
+        if _learns_between(rank, calls[heads]) or _is_fed(rank, calls[heads]):
             continue
         first, last = _widened(names, heads, last)
         own = found.size[run.first + run.period * np.arange(run.groups), 0]
-        rows[calls[first : last + 1]] = np.repeat(own, np.diff([first, *heads[1:], last + 1]))
+        joined.append(run)
+        rows[calls[first : last + 1]] = np.repeat(own, np.diff([*(heads - (heads[0] - first)), last + 1]))
         loop[calls[first : last + 1]] = loop.max() + 1
         groups += run.groups
     if not groups:
@@ -88,7 +104,8 @@ def loops_over_groups(rank: RankCase, least: Least) -> LoopsOverGroups | None:
     forward = forward_operator_of(rank.trace, rank.workings.tree)
     outer = np.where(forward >= 0, outer[forward], outer)
     begin, end = _times(rank, calls, loop[outer], forward)
-    return LoopsOverGroups(begin, end, int(loop.max()), groups, _elements(rank, rows[outer]))
+    elements, alike = _elements(rank, rows[outer])
+    return LoopsOverGroups(begin, end, int(loop.max()), groups, elements, alike, apart=_are_apart(rank, found, joined))
 
 
 def _on_training_thread(rank: RankCase) -> Products:
@@ -126,7 +143,7 @@ def _in_groups(rows: NDArray[np.int64], begin: int, end: int, period: int, least
         of_groups = rows[first : first + groups * period].reshape(groups, period)
         own = of_groups[:, 0]
         change = np.sign(np.diff(own))
-        turns = min(float(np.mean(change > 0)), float(np.mean(change < 0)))
+        turns = float(np.mean(change[1:] * change[:-1] < 0))
         if (of_groups == own[:, None]).all() and len(np.unique(own)) >= least.sizes and turns >= least.turns:
             return _Run(first, period, groups)
     return None
@@ -156,12 +173,60 @@ def _learns_between(rank: RankCase, heads: NDArray[np.intp]) -> bool:
     return bool(((back > at[heads[0]]) & (back < at[heads[-1]])).any())
 
 
-def _copies_from_host(rank: RankCase, heads: NDArray[np.intp]) -> bool:
-    """Whether something is copied to the device for most groups."""
-    events = rank.trace.device_events
-    copies = rank.launch_time[matching(events["name"], lambda name: name.startswith(_FROM_HOST))]
-    group = np.unique(np.searchsorted(rank.trace.operators["ts_ns"].to_numpy()[heads], copies, side="right"))
+def _is_fed(rank: RankCase, heads: NDArray[np.intp]) -> bool:
+    """Whether something is copied from the host, or exchanged with other ranks, for most groups."""
+    fed = matching(rank.trace.device_events["name"], lambda name: name.startswith(_FROM_HOST))
+    fed |= rank.workings.classified.class_of == COMMUNICATION
+    at = rank.launch_time[fed]
+    group = np.unique(np.searchsorted(rank.trace.operators["ts_ns"].to_numpy()[heads], at, side="right"))
     return int(np.count_nonzero((group > 0) & (group < len(heads)))) * 2 > len(heads)
+
+
+def _are_apart(rank: RankCase, found: Products, runs: list[_Run]) -> bool:
+    """Whether no group needs another's result: each has its own module or weights, or all are parts of one whole.
+
+    The parts of a whole have as many rows in each loop of a step. Else a group may be the step of a recurrence.
+    """
+    step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), found.at[[run.first for run in runs]], side="right")
+    rows = [int(found.size[run.first + run.period * np.arange(run.groups), 0].sum()) for run in runs]
+    totals: dict[int, list[int]] = {}
+    for number, total in zip(step.tolist(), rows, strict=True):
+        totals.setdefault(number, []).append(total)
+    if any(len(each) > 1 for each in totals.values()) and all(len(set(each)) == 1 for each in totals.values()):
+        return True
+    heads = [found.at[run.first + run.period * np.arange(run.groups)] for run in runs]
+    return all(_in_own_modules(rank, at) for at in heads) or _have_own_weights(rank, found, runs)
+
+
+def _in_own_modules(rank: RankCase, at: Times) -> bool:
+    """Whether each of some instants lies in a call of a module of its own."""
+    frames = rank.trace.python_functions
+    modules = frames.filter(
+        (frames["thread"] == rank.training) & pl.Series(matching(frames["name"], lambda name: name.startswith(_MODULE)))
+    ).sort("ts_ns")
+    if modules.is_empty():
+        return False
+    begin = modules["ts_ns"].to_numpy()
+    end = begin + modules["duration_ns"].to_numpy()
+    names = modules["name"].cast(str).to_list()
+    inner: list[str] = []
+    for instant in at.tolist():
+        last = int(np.searchsorted(begin, instant, side="right")) - 1
+        around = next((place for place in range(last, max(last - _NESTED, -1), -1) if end[place] > instant), None)
+        inner.append("" if around is None else names[around])
+    return "" not in inner and len(set(inner)) == len(inner)
+
+
+def _have_own_weights(rank: RankCase, found: Products, runs: list[_Run]) -> bool:
+    """Whether a backward pass adds a gradient for each product's weight, and not all to those of one."""
+    table = rank.trace.operators
+    added = np.flatnonzero(matching(table["name"], lambda name: name == _ACCUMULATE))
+    sizes = Counter(tuple(sorted(size)) for size in judged(table.select("input_dims")[added], first_size) if size)
+    used: Counter[tuple[int, ...]] = Counter()
+    for run in runs:
+        products_of = found.size[run.first : run.first + run.period * run.groups, 1:]
+        used.update(tuple(sorted(size)) for size in products_of.tolist())
+    return all(sizes[size] >= _MOSTLY * count for size, count in used.items())
 
 
 def _times(
@@ -189,12 +254,20 @@ def _times(
     return begin[order], end[order]
 
 
-def _elements(rank: RankCase, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Per operator the elements of the tensors that it was given and that have its group's rows."""
+def _elements(rank: RankCase, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Mask]:
+    """Per operator the elements of the tensors that it was given and that have its group's rows.
+
+    Also which operators are given the same for groups of other numbers of rows: they work on whole tensors.
+    """
     out = np.zeros(len(rows), np.int64)
     inside = np.flatnonzero(rows > 0)
-    sizes = judged(rank.trace.operators.select("input_dims")[inside], all_sizes)
-    for row, given in zip(inside.tolist(), sizes, strict=True):
+    table = rank.trace.operators.select("name", "input_dims")[inside]
+    groups: dict[tuple[object, ...], set[int]] = {}
+    for key, own in zip(table.cast(pl.String).iter_rows(), rows[inside].tolist(), strict=True):
+        groups.setdefault(key, set()).add(own)
+    alike = np.zeros(len(rows), np.bool_)
+    alike[inside] = [len(groups[key]) > 1 for key in table.cast(pl.String).iter_rows()]
+    for row, given in zip(inside.tolist(), judged(table.select("input_dims"), all_sizes), strict=True):
         own = int(rows[row])
-        out[row] = sum(int(np.prod(size)) for size in given if size[0] == own)
-    return out
+        out[row] = sum(prod(size) for size in given if own in accumulate(size, mul))
+    return out, alike

@@ -48,6 +48,8 @@ _BETWEEN: Final = frozenset(
 )
 _CASTS: Final = _VIEWS | {"aten::to", "aten::_to_copy", "aten::clone", "aten::copy_"}
 _MOST_CALLS: Final = 32
+_LEAST_LAYERS: Final = 2
+"""Layers in a step that norm their weights in a form that is written out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,10 @@ def _spans(rank: RankCase) -> tuple[Times, Times, Times, Times]:
     until = at + table["duration_ns"].to_numpy()[calls]
     hook_begin, hook_end = _hooks(rank)
     of_weights = matching(table["name"], _WEIGHT_NORM.__eq__)[calls] | within(at, hook_begin, hook_end)
-    of_weights |= _by_sizes(rank, calls)
+    by_sizes = _by_sizes(rank, calls)
+    # One in each step may be an input: a template that is searched for, prototypes of classes.
+    if len(_runs(by_sizes)[0]) >= _LEAST_LAYERS * max(len(rank.trace.steps), 1):
+        of_weights |= by_sizes
     first, last = _runs(of_weights)
     behind = _behind(rank, calls, last)
     is_layer = matching(table["name"], lambda name: bool(_LAYERS.match(name)))[calls]

@@ -23,12 +23,14 @@ from whystall.diagnosis.detectors.collectives import Collectives, are, step_of, 
 from whystall.diagnosis.detectors.prefixes import products
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
-from whystall.trace.columns import matching
+from whystall.trace.columns import distinct, matching
 from whystall.trace.link import rows_of
 from whystall.trace.recorded_sizes import first_size
 
 _GATHER: Final = re.compile(r"all_?gather", re.IGNORECASE)
 _SCATTER: Final = re.compile(r"reduce_?scatter", re.IGNORECASE)
+_OF_OPTIMIZERS: Final = "optimizer steps"
+_SHARDED: Final = re.compile(r"FSDP|FullyShardedDataParallel|fsdp::|PartitionedParameter|fetch_sub_module")
 _LARGE: Final = 0.05
 """Share of the largest message of its kind below which a message is a count or a norm, and no unit."""
 _HIDDEN: Final = 0.2
@@ -82,7 +84,7 @@ class _Computes:
 
 def whole_units(case: Case, rank: RankCase, found: Collectives, limits: Limits) -> WholeUnits | None:
     """The units of a rank in most of its steps; ``None`` where there are none, or where there are no layers to wrap."""
-    if not rank.on_device or not rank.trains or found.row is None:
+    if not rank.on_device or not rank.trains or found.row is None or not _gathers_for_a_pass(rank):
         return None
     step, computes, took = step_of(rank, found), _computes(rank), transfer_ns(case)
     gathers, scatters = (are(found, kind) & (found.node >= 0) & (step >= 0) for kind in (_GATHER, _SCATTER))
@@ -104,6 +106,17 @@ def whole_units(case: Case, rank: RankCase, found: Collectives, limits: Limits) 
     if not units or len(units) < _MOSTLY * seen:
         return None
     return WholeUnits(chosen, stays, float(np.median(units)), layers)
+
+
+def _gathers_for_a_pass(rank: RankCase) -> bool:
+    """Whether a gather at the begin of a step is of the forward pass.
+
+    Steps that begin behind an optimizer's may hold its own: ZeRO's first two stages gather what it has updated.
+    """
+    if not (rank.trace.steps_from or "").startswith(_OF_OPTIMIZERS):
+        return True
+    names = [*distinct(rank.trace.annotations["name"]), *distinct(rank.trace.operators["name"])]
+    return any(map(_SHARDED.search, names))
 
 
 def _large(found: Collectives, chosen: Mask) -> NDArray[np.intp]:

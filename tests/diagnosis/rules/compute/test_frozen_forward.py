@@ -15,10 +15,13 @@ ENCODER: Final = ([512, 768], [768, 3_072])
 KERNEL: Final = "ampere_bf16_s16816gemm_bf16_128x128_ldg8"
 
 
-def layers(job: Job, sizes: tuple[list[int], list[int]], count: int = LAYERS, **more: Any) -> None:
+def layers(
+    job: Job, sizes: tuple[list[int], list[int]], count: int = LAYERS, behind: str = "aten::gelu", **more: Any
+) -> None:
     for _ in range(count):
         with job.inside("aten::linear", **more):
             job.operator("aten::mm", KERNEL, LAYER_NS, **shaped(*sizes, dtype="c10::BFloat16"), **more)
+        job.operator(behind, "elementwise_kernel", 5_000, **more)
 
 
 def training(
@@ -28,13 +31,15 @@ def training(
     recomputes: bool = False,
     every: int = 1,
     in_optimizer: bool = False,
+    behind: str = "aten::gelu",
 ) -> Job:
     """Eight steps of a network that learns, behind another that does not."""
     job = Job(A100)
     for number in job.steps(8):
         if encoder is not None and not in_optimizer and number % every == every - 1:
-            layers(job, encoder, count)
-        layers(job, TRAINED, **{"Sequence number": 7})
+            layers(job, encoder, count, behind)
+        forward: dict[str, Any] = {"Sequence number": 7}
+        layers(job, TRAINED, **forward)
         more = {"Sequence number": 7, "Fwd thread id": 1}
         with job.inside("autograd::engine::evaluate_function: MmBackward0", **more):
             layers(job, encoder if recomputes and encoder else TRAINED)
@@ -67,6 +72,8 @@ def test_a_pass_whose_inputs_may_be_new_is_no_certain_finding() -> None:
         pytest.param(training(every=5), id="an evaluation"),
         pytest.param(training(in_optimizer=True), id="an optimizer that multiplies matrices"),
         pytest.param(training(None), id="none"),
+        pytest.param(training(behind="aten::add"), id="an algorithm that iterates"),
+        pytest.param(training(behind="aten::argmax"), id="an engine that generates"),
     ],
 )
 def test_others_are_none(job: Job) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import found_in, told_of
 from tests.diagnosis.jobs import A100, Job, is_worth, shaped
 
 TOKENS, WIDTH, INNER = 4_096, 2_048, 1_024
@@ -94,7 +94,10 @@ def test_the_backward_passes_of_the_groups_are_theirs() -> None:
             more = {"Sequence number": number, "Fwd thread id": 1}
             with job.inside("autograd::engine::evaluate_function: MmBackward0", **more):
                 _product(job, INNER, rows, WIDTH)
-            with job.inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
+            with (
+                job.inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"),
+                job.inside("torch::autograd::AccumulateGrad", **shaped([WIDTH, INNER])),
+            ):
                 _elements(job, "aten::add_", [WIDTH, INNER])
         job.wait()
     finding = found_in(job.built)["compute.loop-over-groups"]
@@ -109,10 +112,56 @@ def test_the_backward_passes_of_the_groups_are_theirs() -> None:
         list(range(128, 64, -2)),  # a batch that shrinks, as packed sequences do
         [128] * 20 + [96] + [128] * 20,  # a batch and its rest
         [100, 140, 90],  # too few
+        [*range(128, 64, -4), *range(64, 128, 4)],  # a batch that is packed both ways
     ],
 )
 def test_what_is_no_loop_over_groups(groups: list[int]) -> None:
     assert "compute.loop-over-groups" not in found_in(mixture(groups).built)
+
+
+def test_groups_that_may_need_each_others_results_are_a_question() -> None:
+    """Levels of a graph, leaves of a search: the recording does not show that they are independent."""
+    job, order = Job(A100), np.random.default_rng(5)
+    for _ in job.steps(6):
+        for rows in order.integers(60, 220, 24).tolist():
+            _group(job, rows, wait=False)
+        job.wait()
+    assert "compute.loop-over-groups" not in found_in(job.built)
+    told = told_of(job.built)["compute.loop-over-groups"].gain
+    assert told is not None
+    assert told.floor == 1.0 < told.expected
+
+
+def test_work_on_a_groups_rows_of_three_dimensions_stays() -> None:
+    """Texts of unequal lengths: norms and activations are given samples by places, products their rows."""
+    groups = [rows * 16 for rows in ROWS[:12]]
+
+    def evaluated(together: bool) -> Job:
+        job = Job(A100)
+        for _ in job.steps(6):
+            for _ in range(2):
+                for rows in [sum(groups)] if together else groups:
+                    _product(job, rows, WIDTH, INNER)
+                    for _ in range(4):
+                        _elements(job, "aten::gelu", [16, rows // 16, INNER])
+                _product(job, TOKENS, WIDTH, 4 * WIDTH)
+            job.wait()
+        return job
+
+    job = evaluated(together=False)
+    gain = told_of(job.built)["compute.loop-over-groups"].gain
+    assert gain is not None
+    assert gain.expected == pytest.approx(job.step_ns / evaluated(together=True).step_ns, rel=0.03)
+
+
+def test_batches_that_are_exchanged_with_other_ranks_are_none() -> None:
+    job = Job(A100)
+    for _ in job.steps(6):
+        for rows in ROWS:
+            job.operator("c10d::recv_", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 5_000)
+            _group(job, rows, wait=False)
+        job.wait()
+    assert "compute.loop-over-groups" not in told_of(job.built)
 
 
 def test_batches_that_are_copied_from_the_host_are_none() -> None:

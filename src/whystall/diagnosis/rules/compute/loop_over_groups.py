@@ -69,7 +69,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 *((evidence.count("waits of the host in them", waited, per=case.per),) if waited else ()),
             ),
             removal=changes[0],
-            floor=changes[1],
+            floor=changes[1] if found.apart else Change(),  # a group may need the result of the one before
             ceiling=changes[2],
             method="replay: grouped products at the rate of good kernels, and each group's rows read and written once",
             code=code_of(case, nodes),
@@ -90,7 +90,7 @@ def _waits_within(case: Case, host: Mask) -> Mask:
 def _takes_ns(rank: RankCase, found: LoopsOverGroups, launched: Mask, reached: float | None) -> NDArray[np.float64]:
     """Per event of the loops the time that its part of a grouped call takes; ``reached`` is a share of the best rate.
 
-    ``None``: products stay as they are. Calls without a tensor of a group's rows work on whole tensors, once for all.
+    ``None``: products stay as they are. Calls that do not depend on the group work on whole tensors, once for all.
     """
     work = rank.workings
     duration = np.where(launched, durations(rank), 0.0)
@@ -104,7 +104,8 @@ def _takes_ns(rank: RankCase, found: LoopsOverGroups, launched: Mask, reached: f
         if reached is not None:
             arithmetic, moves = least_of_events(work, work.peak)
             products = np.minimum(np.maximum(arithmetic / reached, moves), duration)
-    others = np.where(elements > 0, rows, duration * found.loops / found.groups)
+    whole = np.append(found.whole, False)[owner]
+    others = np.where(elements > 0, rows, np.where(whole, duration * found.loops / found.groups, duration))
     return np.where(launched, np.where(work.flops() > 0, products, others), 0.0)
 
 
