@@ -109,7 +109,7 @@ def _is_file(number: int, known: tuple[int, int]) -> bool:
 
 def _is_of(number: int, path: str) -> bool:
     """Whether a number is of the file with a path."""
-    if path.startswith(_PROC):  # the kernel makes these anew for each look
+    if path.startswith(_PROC):  # the kernel makes new ones for each look
         target = Path(f"/proc/self/fd/{number}").readlink()
         return target.as_posix().startswith(_PROC) and target.name == Path(path).name
     with suppress(OSError):

@@ -37,7 +37,7 @@ _KEEPS_WEIGHTS: Final = frozenset(
         "mul_",
     )
 )
-"""What may happen to weights before they meet the values: a sum or a division makes others of them (slots)."""
+"""Operators that weights may go through before they meet the values; a sum or a division changes them (slots)."""
 _BATCHED_PRODUCTS: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul")
 
 

@@ -185,7 +185,7 @@ def _is_fed(rank: RankCase, heads: NDArray[np.intp]) -> bool:
 def _are_apart(rank: RankCase, found: Products, runs: list[_Run]) -> bool:
     """Whether no group needs another's result: each has its own module or weights, or all are parts of one whole.
 
-    The parts of a whole have as many rows in each loop of a step. Else a group may be the step of a recurrence.
+    The parts of a whole have the same number of rows in each loop of a step. Else a group may be a recurrence's step.
     """
     step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), found.at[[run.first for run in runs]], side="right")
     rows = [int(found.size[run.first + run.period * np.arange(run.groups), 0].sum()) for run in runs]
