@@ -36,7 +36,7 @@ def diagnose(folder: Path) -> Diagnosed:
 
 
 def _in_steps(job: WholeJob | None) -> float:
-    """The share of its steps in a job's time, the start left out."""
+    """The share of a job's time, without its start, that its steps take."""
     spent = (
         {phase: sum(part.ns for part in job.parts if part.phase == phase) for phase in ("steps", "end")} if job else {}
     )

@@ -1,4 +1,4 @@
-"""Sizes of the tensors of a call, from what recordings hold, damaged ones among it."""
+"""Sizes of a call's tensors, read from what recordings hold, even if that is damaged."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from whystall._native import nearest_marked
 from whystall.analysis.operators import OperatorTree
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
-
-_ENGINE_PREFIX = "autograd::engine::"
+from whystall.vocabulary.autograd import ENGINE
 
 
 def forward_operator_of(trace: Trace, tree: OperatorTree) -> NDArray[np.int32]:
@@ -21,7 +20,7 @@ def forward_operator_of(trace: Trace, tree: OperatorTree) -> NDArray[np.int32]:
 
 def is_backward(tree: OperatorTree, forward_of: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which operators run in the backward pass: inside the autograd engine or linked to a forward."""
-    engine = np.array([name.startswith(_ENGINE_PREFIX) for name in tree.names], np.bool_)
+    engine = np.array([name.startswith(ENGINE) for name in tree.names], np.bool_)
     if not len(engine):
         return np.zeros(0, np.bool_)
     inside = engine[tree.name_of]

@@ -118,7 +118,7 @@ def host_events(trace: Trace, *, collectives: bool) -> HostEvents:
 
 
 def waits_in_iterators(trace: Trace) -> NDArray[np.bool_]:
-    """Which calls of Python functions wait for a batch in an iterator that is no loader of torch's."""
+    """Which calls of Python functions wait for a batch in an iterator other than torch's loader."""
     return iterator_waits(trace, INPUT_NAME)
 
 

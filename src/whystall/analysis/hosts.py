@@ -14,6 +14,7 @@ from whystall.analysis.results import Host, HostCall, HostThread
 from whystall.trace.columns import codes, distinct, matching, rows_by_value
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
+from whystall.vocabulary.autograd import ENGINE
 from whystall.vocabulary.runtime_calls import is_call
 
 Role = Literal["training", "backward", "other"]
@@ -49,7 +50,7 @@ def _only_backward(trace: Trace) -> set[int]:
     """The threads whose outermost operators belong to the backward pass: autograd has one for each device."""
     operators = trace.operators
     outermost = operators["parent"].is_null().to_numpy()
-    named = matching(operators["name"], lambda name: name.startswith("autograd::engine::") or _NODE.search(name))
+    named = matching(operators["name"], lambda name: name.startswith(ENGINE) or _NODE.search(name))
     backward = named | (operators["forward_thread"].fill_null(0) > 0).to_numpy()
     thread, duration = operators["thread"].to_numpy(), operators["duration_ns"].to_numpy()
     out = set()
@@ -69,7 +70,7 @@ def backward_threads(trace: Trace) -> set[int]:
     They run its operators; before 2022, operators that name the thread of their forward; else, operators that are named
     after autograd's nodes.
     """
-    engine = matching(trace.operators["name"], lambda name: name.startswith("autograd::engine::"))
+    engine = matching(trace.operators["name"], lambda name: name.startswith(ENGINE))
     backward = engine | (trace.operators["forward_thread"].fill_null(0) > 0).to_numpy()
     if not backward.any():
         backward = matching(trace.operators["name"], _NODE.search)

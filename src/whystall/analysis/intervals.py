@@ -25,6 +25,23 @@ ONLY_MEMORY: Final = _MASKS == 4
 COMMUNICATION_NOT_COMPUTE: Final = COMMUNICATION_RUNS & ~COMPUTE_RUNS
 
 
+def runs(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first place of each run of chosen places, and the place behind its last.
+
+    >>> runs(np.array([True, True, False, True]))
+    (array([0, 3]), array([2, 4]))
+    """
+    edges = np.diff(chosen.astype(np.int8), prepend=0, append=0)
+    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+
+
+def within(instants: Times, begin: Times, end: Times) -> NDArray[np.bool_]:
+    """Which instants lie in one of some intervals (which may overlap)."""
+    return np.searchsorted(np.sort(begin), instants, side="right") > np.searchsorted(
+        np.sort(end), instants, side="right"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """A partition of time into spans of one state: ``times[i]`` to ``times[i + 1]`` is in ``states[i]``."""

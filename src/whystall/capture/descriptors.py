@@ -77,9 +77,9 @@ def _file(number: int) -> tuple[int, int]:
 
 
 def _opened(path: str, flags: int, mode: int = 0o644, *, again: bool = True) -> int:
-    """A file under a number that is out of the job's way, where there may be one.
+    """Opens a file under a high number, out of the job's way, if the limit on open files allows it.
 
-    The job may close the first number before it is out of the way, and open a file of its own under it.
+    Before that, the job may close the first number and open a file of its own under it.
     """
     number = os.open(path, flags, mode)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -95,7 +95,7 @@ def _opened(path: str, flags: int, mode: int = 0o644, *, again: bool = True) -> 
         if not again:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), path)
         return _opened(path, flags & ~(os.O_EXCL | os.O_TRUNC), mode, again=False)
-    # Between these two calls the interpreter's lock is not handed over.
+    # The job could take the number only in the short time between these two calls.
     if _is_file(number, known):
         os.close(number)
     return moved
@@ -108,7 +108,7 @@ def _is_file(number: int, known: tuple[int, int]) -> bool:
 
 
 def _is_of(number: int, path: str) -> bool:
-    """Whether a number is of the file with a path."""
+    """Whether a number refers to the file at a path."""
     if path.startswith(_PROC):  # the kernel makes new ones for each look
         target = Path(f"/proc/self/fd/{number}").readlink()
         return target.as_posix().startswith(_PROC) and target.name == Path(path).name

@@ -11,7 +11,7 @@ from whystall.capture.the_jobs import parts_of
 _MINORITY: Final = 1 / 3
 _LEAST_COMPARED: Final = 8
 _FIRST_STEPS: Final = 32
-"""Number of steps after which such calls count as no evaluation if most steps have them, or do not learn."""
+"""Number of steps after which such calls are no evaluation if most steps have them, or most steps do not learn."""
 _COMPARED: Final = 256
 """Number of learning calls to compare with the inputs of evaluation."""
 _MOST_SAMPLES: Final = 1 << 12

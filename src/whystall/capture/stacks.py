@@ -365,7 +365,7 @@ class StackSampler:
     def _queued_ns(self) -> int:
         """The calling thread's total wait for a core; 0 where the kernel does not report it.
 
-        The file stays open: one that is opened for each look may be closed by the job, and its number be the job's.
+        The file stays open: if each look opened it, the job could close it and take its number meanwhile.
         """
         try:
             if self._schedstat is None:

@@ -42,7 +42,7 @@ _STEPS: Final = 3
 _WAITS: Final = 2
 """Steps that pass after windows and looks are over: in the first the job allocates again what was freed for them."""
 _MOST_OPERATORS: Final = 30_000
-"""Most operators of a step: the observer writes about a kilobyte for each, in some ten microseconds."""
+"""Largest number of operators in a step: the observer writes about a kilobyte for each, in some ten microseconds."""
 _MOST_BYTES: Final = 128 << 20
 _LONGEST_NS: Final = 60_000_000_000
 _LONGEST_STEP_NS: Final = 20_000_000_000

@@ -420,7 +420,7 @@ def _next(report: Report, launch: Launch, folder: Path) -> str:
 
 
 def _has_edit(script: str, report: Report, *, on_device: bool) -> bool:
-    """Whether a script has lines that an edit for one of its causes changes, and that is tried without being asked."""
+    """Whether an edit for one of the report's causes, of those that are tried unasked, would change the script."""
     from whystall.disk import reading
     from whystall.remedies.chain import removable
     from whystall.remedies.edits import proposals

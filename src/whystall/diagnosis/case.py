@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.host_states import HostState
+from whystall.analysis.intervals import within
 from whystall.analysis.kernel_classes import COMMUNICATION
 from whystall.analysis.results import Step
 from whystall.analysis.run_results import RunSummary
@@ -18,7 +19,7 @@ from whystall.analysis.steadiness import mean_step
 from whystall.diagnosis import transfers
 from whystall.diagnosis.finding import EvidenceEvent, Per
 from whystall.diagnosis.noise import FEWEST_SPREAD, NOISE_OF_FEW, noise_of, standard_error
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.recording import Unrecorded, added_on_cpu, as_unrecorded, lengthening, scaled
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.summarised import NONE, Summarised

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from whystall.analysis.dataflow.by_shape import by_shape
 from whystall.analysis.dataflow.graph import Dataflow
 from whystall.analysis.hosts import backward_threads, training_thread
+from whystall.analysis.intervals import within
 from whystall.analysis.trace_analysis import TraceAnalysis
 from whystall.analysis.workings import Workings
 from whystall.diagnosis.detectors.startup import preparations, startup_calls
@@ -22,9 +22,7 @@ from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import HOST_TABLES, rows_of
 from whystall.trace.model import Trace
 from whystall.trace.steps import OPTIMIZER_STEP
-
-# The autograd engine's mark of each of its calls.
-_BACKWARD: Final = "autograd::engine::evaluate_function"
+from whystall.vocabulary.autograd import EVALUATES
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ class RankCase:
             self.host_named(lambda name: bool(OPTIMIZER_STEP.search(name)), ("annotations",))
         )
         table = self.trace.operators
-        backward = table.filter(pl.Series(matching(table["name"], lambda name: name.startswith(_BACKWARD)))).sort(
+        backward = table.filter(pl.Series(matching(table["name"], lambda name: name.startswith(EVALUATES)))).sort(
             "ts_ns"
         )
         if not len(begin) or backward.is_empty():
@@ -166,10 +164,3 @@ class RankCase:
     def launched_in(self, begin: Times, end: Times) -> Mask:
         """Which device events were launched within intervals that are sorted by start (from any thread)."""
         return within(self.launch_time, begin, end) & (self.launch_time >= 0)
-
-
-def within(instants: Times, begin: Times, end: Times) -> Mask:
-    """Which instants lie in one of some intervals (which may overlap)."""
-    return np.searchsorted(np.sort(begin), instants, side="right") > np.searchsorted(
-        np.sort(end), instants, side="right"
-    )

@@ -21,7 +21,7 @@ _BETWEEN: Final = frozenset({"aten::to", "aten::_to_copy", "aten::dropout", "ate
 _BEHIND: Final = frozenset({"aten::mul", "aten::add", "aten::add_", "aten::mul_"}) | _BETWEEN
 _MOST_BEHIND: Final = 3
 _PRODUCTS: Final = 3
-"""Those of the layer, and down to and up from the narrow dimension."""
+"""The layer's own product, the one down to the narrow dimension, and the one up from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Adapters:
 def adapters(rank: RankCase, *, widest: int, narrow: float) -> Adapters | None:
     """The adapters of a recording without a backward pass; ``None`` where there are none.
 
-    Their inner dimension is ``widest`` at the most, and ``narrow`` times smaller than the layer's, or more.
+    Their inner dimension is at most ``widest``, and at least ``narrow`` times smaller than the layer's.
     """
     found = products(rank)
     if rank.trains or not len(found.at):

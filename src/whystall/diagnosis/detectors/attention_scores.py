@@ -18,10 +18,6 @@ from whystall.trace.recorded_sizes import all_sizes
 _ATTENTION_MATH: Final = re.compile(r"_scaled_dot_product_attention_math")
 _SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", "aten::_softmax_backward_data")
 _FORWARD_SOFTMAX: Final = frozenset(_SOFTMAX[:2])
-_MOST_BEFORE: Final = 6
-"""Operators between scores and their softmax: a scale, a bias of positions, a mask, casts."""
-_MOST_AFTER: Final = 4
-"""Operators between the softmax and the product with the values: a cast, dropout, a copy."""
 _KEEPS_WEIGHTS: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -37,7 +33,7 @@ _KEEPS_WEIGHTS: Final = frozenset(
         "mul_",
     )
 )
-"""Operators that weights may go through before they meet the values; a sum or a division changes them (slots)."""
+"""Operators between the softmax and the values. A sum or a division would be another method (slot attention)."""
 _BATCHED_PRODUCTS: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul")
 
 
@@ -73,8 +69,11 @@ def score_calls(rank: RankCase, least_scores: int) -> Mask:
     return found
 
 
-def score_calls_by_order(rank: RankCase) -> Mask:
-    """The same in a recording without sizes: batched products around a softmax, and the operators between them."""
+def score_calls_by_order(rank: RankCase, *, most_before: int, most_after: int) -> Mask:
+    """The same in a recording without sizes: batched products around a softmax, and the operators between them.
+
+    There are ``most_before`` operators between the scores and the softmax, and ``most_after`` behind it, at the most.
+    """
     table, tree = rank.trace.operators, rank.workings.tree
     found = np.zeros(len(table), np.bool_)
     if table.is_empty():
@@ -85,8 +84,8 @@ def score_calls_by_order(rank: RankCase) -> Mask:
     rows = rows[np.argsort(table["ts_ns"].to_numpy()[rows], kind="stable")]
     names = table["name"].cast(str).gather(rows).to_list()
     for place in (place for place, name in enumerate(names) if name in _FORWARD_SOFTMAX):
-        first = _nearest_product(names, range(place - 1, max(place - 2 - _MOST_BEFORE, -1), -1))
-        last = _nearest_product(names, range(place + 1, min(place + 2 + _MOST_AFTER, len(names))))
+        first = _nearest_product(names, range(place - 1, max(place - 2 - most_before, -1), -1))
+        last = _nearest_product(names, range(place + 1, min(place + 2 + most_after, len(names))))
         if first is not None and last is not None and _KEEPS_WEIGHTS.issuperset(names[place + 1 : last]):
             found[rows[first : last + 1]] = True
     forward = forward_operator_of(rank.trace, tree)

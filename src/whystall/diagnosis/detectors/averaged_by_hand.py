@@ -13,9 +13,9 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
 from whystall.trace.recorded_sizes import first_elements
+from whystall.vocabulary.autograd import ACCUMULATE
 
 _ENGINE: Final = "autograd::engine"
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 # Bytes of a gradient's element in a message: some send half of the precision that they keep.
 _WIDTHS: Final = np.array([2, 4, 8])
@@ -35,7 +35,7 @@ def averaged_by_hand(rank: RankCase, found: Collectives) -> tuple[NDArray[np.boo
     if not len(begins) or not sums.any():
         return nothing, begins
     table = rank.trace.operators
-    made = np.flatnonzero(matching(table["name"], _ACCUMULATE.__eq__))
+    made = np.flatnonzero(matching(table["name"], ACCUMULATE.__eq__))
     numbers = np.array(judged(table.select("input_dims")[made], first_elements), np.float64)
     of_made = np.searchsorted(begins, table["ts_ns"].to_numpy()[made], side="right") - 1
     of_sum = np.searchsorted(begins, launched_ns(rank, found), side="right") - 1
@@ -55,7 +55,7 @@ def _additions(rank: RankCase) -> NDArray[np.int64]:
     table = rank.trace.operators
     below = rows_of(table["parent"])
     adds = matching(table["name"], lambda name: name in ("aten::add_", "aten::add")) & (below >= 0)
-    of_gradients = matching(table["name"], _ACCUMULATE.__eq__)
+    of_gradients = matching(table["name"], ACCUMULATE.__eq__)
     return np.asarray(table["ts_ns"].to_numpy()[adds & of_gradients[np.maximum(below, 0)]], np.int64)
 
 

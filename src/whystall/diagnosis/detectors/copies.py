@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.host_calls import waits_beside, waits_within
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
-
-TO_DEVICE: Final = ("HtoD", "HostToDevice")
-TO_HOST: Final = ("DtoH", "DeviceToHost")
-"""Parts of copies' names, for CUDA and for ROCm."""
-BOTH_WAYS: Final = (TO_DEVICE, TO_HOST)
 
 
 def call_nodes(case: Case, rank: RankCase, copies: Mask) -> Mask:

@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall._native import nearest_marked
+from whystall.analysis.intervals import within
 from whystall.diagnosis.detectors.heads import beyond_the_head
 from whystall.diagnosis.detectors.surplus import beside_lost, tells_sizes
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.json_text import parse_json
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
 from whystall.trace.recorded_sizes import first_size
+from whystall.vocabulary.autograd import ACCUMULATE, EVALUATES
 
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
-_ENGINE: Final = "autograd::engine::evaluate_function"
 # Nodes between the gradients of a layer's weight and bias.
 _WITHIN_LAYER: Final = ("AccumulateGrad", "TBackward0", "TransposeBackward0")
 _TABLES: Final = ("EmbeddingBackward0", "EmbeddingBagBackward0")
@@ -67,7 +67,7 @@ def discarded_backward(rank: RankCase) -> NDArray[np.float64]:
     left: NDArray[np.float64] = np.ones(len(table))
     if table.is_empty() or table["input_dims"].null_count() == len(table):
         return left
-    accumulates = matching(table["name"], lambda name: name == _ACCUMULATE)
+    accumulates = matching(table["name"], lambda name: name == ACCUMULATE)
     if not accumulates.any():
         return left
     lost = np.zeros(len(table), np.bool_)
@@ -119,7 +119,7 @@ def _arithmetic(rank: RankCase) -> Mask:
 
     While gradients are recorded, autograd numbers also operators that it will not differentiate.
     """
-    engine = matching(rank.trace.operators["name"], lambda name: name.startswith(_ENGINE))
+    engine = matching(rank.trace.operators["name"], lambda name: name.startswith(EVALUATES))
     work = rank.workings.work
     elementwise: Mask = (work.elementwise > 0) & (work.dense == 0)
     chosen: Mask = elementwise & ~rank.backward & ~rank.workings.tree.below(engine)
@@ -245,7 +245,7 @@ def _numbered_forward(rank: RankCase) -> Mask:
     """Operators of forward passes that autograd will differentiate, without recomputation in backward passes."""
     table = rank.trace.operators
     numbered: Mask = table["sequence"].fill_null(-1).to_numpy() >= 0
-    engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
+    engine = matching(table["name"], lambda name: name.startswith(EVALUATES))
     return numbered & ~rank.backward & ~rank.workings.tree.below(engine)
 
 
@@ -259,7 +259,7 @@ def outside_of_autograd(rank: RankCase) -> Mask:
     # An operator beside the addition of a gradient belongs to a hook: it may well be an optimizer.
     engine = matching(
         table["name"],
-        lambda name: name == _ACCUMULATE or (name.startswith(_ENGINE) and not name.endswith(_ACCUMULATE)),
+        lambda name: name == ACCUMULATE or (name.startswith(EVALUATES) and not name.endswith(ACCUMULATE)),
     )
     inside = rank.workings.tree.below(numbered | engine)
     zeros = matching(table["name"], _ZEROS.__contains__)
@@ -277,7 +277,7 @@ def _only_for(rank: RankCase, accumulates: Mask, lost: Mask, *, towers: bool) ->
     """
     table = rank.trace.operators
     tree = rank.workings.tree
-    engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
+    engine = matching(table["name"], lambda name: name.startswith(EVALUATES))
     at = table["ts_ns"].to_numpy()
     rows = np.flatnonzero(engine)
     rows = rows[np.argsort(at[rows], kind="stable")]
@@ -317,8 +317,8 @@ def _hand_nothing_on(rank: RankCase, caller: NDArray[np.int32]) -> Mask:
     table = rank.trace.operators
     products = np.flatnonzero(matching(table["name"], lambda name: name == "aten::mm") & (caller >= 0))
     count = np.bincount(caller[products], minlength=len(table))
-    linear = matching(table["name"], lambda name: name.startswith(_ENGINE) and name.endswith(_LINEAR))
-    tables = matching(table["name"], lambda name: name.startswith(_ENGINE) and name.endswith(_TABLES))
+    linear = matching(table["name"], lambda name: name.startswith(EVALUATES) and name.endswith(_LINEAR))
+    tables = matching(table["name"], lambda name: name.startswith(EVALUATES) and name.endswith(_TABLES))
     ends: Mask = tables | (linear & (count == 1))
     return ends
 
@@ -330,7 +330,7 @@ def _of_the_same_layer(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
     """
     table = rank.trace.operators
     at = table["ts_ns"].to_numpy()
-    nodes = matching(table["name"], lambda name: name.startswith(_ENGINE) and not name.endswith(_WITHIN_LAYER))
+    nodes = matching(table["name"], lambda name: name.startswith(EVALUATES) and not name.endswith(_WITHIN_LAYER))
     rows = np.flatnonzero(accumulates)
     layer = np.searchsorted(np.sort(at[nodes]), at[rows])
     matrix = np.array([len(size) > 1 for size in judged(table.select("input_dims")[rows], first_size)], np.bool_)
@@ -343,7 +343,7 @@ def _of_the_same_layer(rank: RankCase, accumulates: Mask, lost: Mask) -> Mask:
 def _leave_out_weights(rank: RankCase, accumulates: Mask, lost: Mask, left: NDArray[np.float64]) -> None:
     """Leaves out operators that make lost gradients of weights in calls that hand another gradient on."""
     table, tree = rank.trace.operators, rank.workings.tree
-    engine = matching(table["name"], lambda name: name.startswith(_ENGINE))
+    engine = matching(table["name"], lambda name: name.startswith(EVALUATES))
     products = matching(table["name"], _MAKE_WEIGHTS.__contains__)
     sizes = dict(
         zip(

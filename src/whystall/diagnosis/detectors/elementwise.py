@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.chains import FUSIBLE_KINDS
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.analysis.intervals import within
+from whystall.diagnosis.rank_case import RankCase
 
 
 @dataclass(frozen=True, slots=True)

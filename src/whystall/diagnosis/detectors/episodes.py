@@ -10,13 +10,13 @@ from typing import Final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from whystall.analysis.intervals import ANY, class_timeline
+from whystall.analysis.intervals import ANY, class_timeline, within
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.stretches import recurrence, stretches
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, EdgeKind, Mask
 from whystall.trace.columns import codes, distinct, matching, rows_by_value
 from whystall.vocabulary.episodes import Episode, is_episode

@@ -9,9 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from whystall.analysis.intervals import within
 from whystall.diagnosis import evidence
 from whystall.diagnosis.detectors.wasted import Wasted
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
 from whystall.trace.recorded_sizes import first_size
 

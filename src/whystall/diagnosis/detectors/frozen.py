@@ -1,9 +1,9 @@
 """Networks that run in each step of a training job and learn nothing: encoders of pictures and texts, teachers.
 
-Autograd numbers no call of such a pass, and the sizes of its weights are not those of the network that learns: a pass
-of the same network (an average of its weights, a policy that acts) makes something new in each step. A pass that is
-recomputed in the backward pass is none either (checkpointing runs it without autograd first), nor are products without
-activations (an algorithm that iterates, filters of a metric) and passes that draw tokens again and again.
+Autograd gives no call of such a pass a sequence number, and the sizes of its weights are not those of the network that
+learns: a pass of the same network (an average of its weights, a policy that acts) makes something new in each step.
+Not meant are passes that are computed again in the backward pass (checkpointing first runs them without autograd),
+products without activations (an algorithm that iterates, filters of a metric), and passes that generate tokens.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import within
 from whystall.diagnosis.detectors.outer_calls import outer_calls, places_among
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
 from whystall.trace.recorded_sizes import Shape, sizes_by_argument
+from whystall.vocabulary.autograd import ENGINE
 
-_ENGINE: Final = "autograd::engine::"
 _WEIGHT_AT: Final = {"aten::mm": 1, "aten::addmm": 2, "aten::convolution": 1}
 """The place of the weight among the arguments of operators that a layer calls."""
 _OF_NETWORKS: Final = frozenset(
@@ -33,12 +34,12 @@ _OF_NETWORKS: Final = frozenset(
 )
 """Activations, norms and attention: sums over filters and iterations of an algorithm have none."""
 _DRAWS: Final = frozenset({"aten::argmax", "aten::multinomial", "aten::sort", "aten::topk"})
-"""A pass that draws a token again and again generates, and makes something new in each step."""
+"""A pass that draws more than one token generates text, which is new in each step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """When passes of frozen networks begin and end, by time, and the number of their layers in all."""
+    """When passes of frozen networks begin and end, by time, and how many layers they have together."""
 
     begin: Times
     end: Times
@@ -46,13 +47,13 @@ class Frozen:
 
 
 def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Frozen | None:
-    """The passes of ``least_layers`` and more, in which a share of ``foreign`` of the layers has sizes of its own."""
+    """The passes of at least ``least_layers`` layers, of which a share of ``foreign`` has sizes that none that learns has."""
     table = rank.trace.operators
     if not rank.trains or table.is_empty() or "sequence" not in table.columns:
         return None
     tree = rank.workings.tree
     learning = (table["sequence"].fill_null(-1).to_numpy() >= 0) | rank.backward
-    learning |= matching(table["name"], lambda name: name.startswith(_ENGINE))
+    learning |= matching(table["name"], lambda name: name.startswith(ENGINE))
     learning |= tree.below(learning)
     rows = np.flatnonzero(matching(table["name"], _WEIGHT_AT.__contains__))
     weights = judged(table.select("name", "input_dims")[rows], _weight)
@@ -81,7 +82,7 @@ def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Froze
 def _stretches(
     rank: RankCase, calls: NDArray[np.intp], place: NDArray[np.int64], learning: Mask
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first and last of calls that follow each other without autograd, outside of optimizers, within a step."""
+    """The first and last call of each stretch without autograd in a step, outside of optimizers."""
     at = rank.trace.operators["ts_ns"].to_numpy()
     learns = np.zeros(len(calls), np.bool_)
     learns[place[learning & (place >= 0)]] = True
@@ -98,7 +99,7 @@ def _stretches(
 
 
 def _weight(name: str, dims: str | None) -> Shape:
-    """The size of a layer's weight, in order: a product is recorded with its transpose."""
+    """The size of a layer's weight, sorted: the operator of a linear layer is given the transposed weight."""
     given = sizes_by_argument(dims)
     at = _WEIGHT_AT[name]
     return tuple(sorted(given[at][0])) if len(given) > at and len(given[at]) == 1 else ()

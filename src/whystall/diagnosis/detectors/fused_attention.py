@@ -12,13 +12,13 @@ import numpy as np
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.link import rows_of
+from whystall.vocabulary.autograd import EVALUATES
 
 # Fused attention's time as a share of the written-out products', by head size: forward, and with the backward pass.
 # `benchmarks/bench_attention.py`: medians of scores of 32 and 64 MiB in fp32 on two cores.
 _SHARES: Final = {16: (0.36, 0.58), 32: (0.45, 0.74), 64: (0.58, 0.88), 128: (0.74, 0.97)}
 _BACKWARD: Final = "aten::_softmax_backward_data"
 _SOFTMAX: Final = ("aten::_softmax", "aten::_safe_softmax", _BACKWARD)
-_ENGINE: Final = "autograd::engine::evaluate_function"
 _BYTES: Final = 4
 
 
@@ -46,7 +46,7 @@ def large_scores(rank: RankCase, scores: Mask, products: Mask, least_bytes: floa
     for depth in parent, np.where(parent >= 0, parent[np.maximum(parent, 0)], -1):
         above = depth[scores & (depth >= 0)]
         freed[above] = True
-    freed &= np.char.startswith(names.astype(str), _ENGINE)
+    freed &= np.char.startswith(names.astype(str), EVALUATES)
     return LargeScores(both if (names[softmaxes] == _BACKWARD).any() else forward, freed)
 
 

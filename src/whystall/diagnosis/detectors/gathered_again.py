@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import within
 from whystall.diagnosis.detectors.collectives import Collectives, are, launched_ns, step_of
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 
 _GATHER: Final = re.compile(r"^_?all_?gather", re.IGNORECASE)
 _MARK: Final = re.compile(r"^FSDP::|^FullyShardedDataParallel")
@@ -24,8 +25,9 @@ def gathered_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
         return out, 0.0
     launched, step = launched_ns(rank, found), step_of(rank, found)
     gathers = are(found, _GATHER) & (found.size > 0) & within(launched, begin, end) & (step >= 0)
-    at = np.sort(rank.trace.operators["ts_ns"].to_numpy())
-    order = np.argsort(rank.trace.operators["ts_ns"].to_numpy(), kind="stable")
+    at = rank.trace.operators["ts_ns"].to_numpy()
+    order = np.argsort(at, kind="stable")
+    at = at[order]
     backward = at[rank.backward[order]]
     forward = at[~rank.backward[order] & ~within(at, begin, end)]
     starts = np.append(rank.trace.steps["ts_ns"].to_numpy(), np.iinfo(np.int64).max)

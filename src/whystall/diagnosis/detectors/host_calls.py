@@ -7,9 +7,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import within
 from whystall.analysis.results import Device
 from whystall.diagnosis.case import Case
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import EdgeKind, Mask, Nodes
 from whystall.trace.link import rows_of
 from whystall.vocabulary.runtime_calls import is_call

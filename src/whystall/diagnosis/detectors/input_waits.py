@@ -108,10 +108,10 @@ def input_waits(case: Case) -> list[InputWaits]:
 
 
 def waited_for_iterator(run: RunSummary) -> tuple[list[SampledLine], float]:
-    """The lines that wait for the next item of an iterator which is no loader of torch's, and their share of the time.
+    """The lines that wait for the next item of an iterator other than torch's loader, and their share of the time.
 
     There are none where the thread was on a core meanwhile: then it makes the items itself. A line at which torch's
-    loader was found as well is its own: workers start and end there.
+    loader was found as well is left out: its workers start and end there.
     """
     torchs = {(line.file, line.line) for line in lines_where(run, _in_loader)}
     lines = lines_where(run, lambda line: takes_next(line) and (line.file, line.line) not in torchs)

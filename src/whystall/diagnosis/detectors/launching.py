@@ -33,7 +33,7 @@ class Launching:
     Args:
         work: The host nodes of it.
         each_ns: Their time for one device event.
-        strewn: Those of long Python among them that is spread between launches, and is no work of its own.
+        strewn: Those of them that are long stretches of Python between launches, and no separate piece of work.
     """
 
     work: Mask

@@ -43,7 +43,8 @@ _OF_SINGLE: Final[Mapping[tuple[str, tuple[int, int] | None], float]] = {
     ("AMD", (9, 5)): 0.5,
 }
 """The rate in double precision as a share of that in single precision, of tensor cores where they take doubles (data
-sheets of P100, V100, A100, H100, B200, MI250X, MI300X, MI355X). Others have a few units, or none of that is known."""
+sheets of P100, V100, A100, H100, B200, MI250X, MI300X, MI355X). Other devices have few such units, or their rate is
+not known."""
 
 
 def at_limit(case: Case, cause: str, *, decoding: bool) -> Iterator[Sampled]:
@@ -101,7 +102,7 @@ def least_of_events(
     rate = np.full(len(flops), np.inf)
     for dtype, flops_per_s in _rates(peak, on_paper=on_paper).items():
         rate[work.dtype_of(dtype)] = flops_per_s
-    # Without a rate for doubles nothing is known of their products: few units do these, and bytes are the lesser part.
+    # Without a known rate in double precision a product's time is unknown: few units compute it, and bytes matter less.
     unknown = work.dtype_of("float64") & (flops > 0) & np.isinf(rate)
     moves = np.where(unknown, 0.0, work.transfer_ns())
     return flops / rate * 1e9, moves / (1.0 if on_paper else BANDWIDTH_REACHED)

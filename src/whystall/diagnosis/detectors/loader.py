@@ -154,7 +154,7 @@ def fetches_from_workers(
 
 
 def waits_for_another_loader(case: Case, rank: RankCase) -> Mask:
-    """The nodes of a rank that wait for a batch in an iterator that is no loader of torch's."""
+    """The nodes of a rank that wait for a batch in an iterator other than torch's loader."""
     first, last = rank.offsets["python_functions"]
     waits = np.zeros(rank.offsets["runtime_calls"][1], np.bool_)
     waits[first:last] = waits_in_iterators(rank.trace)

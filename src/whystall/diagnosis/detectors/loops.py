@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import runs
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, NodeKind, Times
@@ -53,8 +54,8 @@ def loops_of_calls(rank: RankCase, *, most_calls: int, least_rounds: int) -> tup
     looped = np.zeros(len(outer), np.bool_)
     for period in range(1, most_calls + 1):
         looped |= _repeats(name, thread, period, least_rounds)
-    edges = np.diff(looped.astype(np.int8), prepend=0, append=0)
-    first, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
+    first, behind = runs(looped)
+    last = behind - 1
     in_place = np.append(0, np.cumsum(matching(table["name"], _IN_PLACE.search)[outer]))
     changes = (in_place[last + 1] - in_place[first]) * most_calls >= last + 1 - first
     first, last = first[changes], last[changes]
@@ -91,8 +92,7 @@ def _repeats(name: NDArray[np.int64], thread: NDArray[np.int64], period: int, le
     if len(name) <= period:
         return out
     same = (name[period:] == name[:-period]) & (thread[period:] == thread[:-period])
-    edges = np.diff(same.astype(np.int8), prepend=0, append=0)
-    for first, last in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
+    for first, last in zip(*runs(same), strict=True):
         if last - first >= (least_rounds - 1) * period:
             out[first : last + period] = True
     return out

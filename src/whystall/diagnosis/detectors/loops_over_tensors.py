@@ -13,11 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import within
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.discarded import outside_of_autograd
 from whystall.diagnosis.detectors.kernels import prompt
 from whystall.diagnosis.detectors.stretches import work_within
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, EdgeKind, Mask, Times
 from whystall.trace.columns import codes, distinct, judged, matching
 from whystall.trace.link import rows_of
@@ -37,8 +38,8 @@ _BETWEEN_HOST_AND_DEVICE: Final = re.compile(r"^Memcpy (HtoD|DtoH|HtoH)|^CopyHos
 class Least(NamedTuple):
     """The properties of a loop that is worth joining.
 
-    Its kernels, how often its operators repeat, in how many sizes, and with which share of places that are alike; and
-    the operators for one tensor at the most.
+    The fewest kernels, repetitions of its operators and sizes of its tensors, the least share of repetitions that are
+    alike, and the most operators for one tensor.
     """
 
     kernels: int

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.around import climbed
-from whystall.diagnosis.detectors.copies import TO_DEVICE
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import distinct, matching
 from whystall.trace.link import HOST_TABLES, is_module, rows_of
+from whystall.vocabulary.copies import TO_DEVICE
 from whystall.vocabulary.frames import frame_of
 from whystall.vocabulary.python_work import work_of
 

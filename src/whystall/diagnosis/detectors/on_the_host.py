@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 
 from whystall.cost import kind_of
-from whystall.diagnosis.detectors.copies import BOTH_WAYS
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
+from whystall.vocabulary.copies import BOTH_WAYS
 
 _OPERATORS: Final = "aten::"
 _NO_WORK: Final = (None, "view", "composite", "communication")

@@ -12,10 +12,10 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
+from whystall.vocabulary.autograd import ACCUMULATE
 
 AGAIN: Final = "several backward passes through the same calls"
 _ENGINE: Final = "autograd::engine"
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _ADDS: Final = frozenset({"aten::add_", "aten::add"})
 _MOSTLY: Final = 0.5
 
@@ -98,11 +98,11 @@ class _Gradients:
         adds = matching(table["name"], _ADDS.__contains__) & (parent >= 0)
         added = np.zeros(len(table), np.bool_)
         added[parent[adds]] = True
-        made = np.flatnonzero(matching(table["name"], _ACCUMULATE.__eq__))
+        made = np.flatnonzero(matching(table["name"], ACCUMULATE.__eq__))
         dims = table["input_dims"].cast(str).fill_null("")
         # Vectors have the sizes of too much else.
         shapes = {text[1:-1] for text in dims.gather(made).to_list() if "," in text[1:-1]}
-        engine = matching(table["name"], lambda name: name.startswith(_ENGINE) or name == _ACCUMULATE)
+        engine = matching(table["name"], lambda name: name.startswith(_ENGINE) or name == ACCUMULATE)
         # Products, their callers and their calls take weights, which have their gradients' shapes.
         dense = rank.workings.work.dense > 0
         products = _and_above(dense, parent) | rank.workings.tree.below(dense)

@@ -216,7 +216,7 @@ def sends_or_gets(line: SampledLine) -> bool:
 def takes_next(line: SampledLine) -> bool:
     """Whether a line outside the parts of a step takes an iterator's next item, and the thread was found waiting there.
 
-    Its sleep is a call without the lock at the line itself, where the iterator is no function of the user's.
+    Where the iterator is no function of the user's, its sleep is found at the line itself, as a call.
     """
     waits = line.leaf == CALLED or bool(AWAITS.search(line.leaf))
     return line.part == OTHER and waits and bool(_TAKES_NEXT.search(line.text))

@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import within
 from whystall.diagnosis.detectors.collectives import DDP_FORWARD, Collectives, are, launched_ns, step_of
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 
 _BROADCAST: Final = re.compile(r"^broadcast", re.IGNORECASE)
 _REDUCTION: Final = re.compile(r"^all_?reduce", re.IGNORECASE)

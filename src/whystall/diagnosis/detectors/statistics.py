@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.host_states import INPUT_NAME
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.analysis.intervals import within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of

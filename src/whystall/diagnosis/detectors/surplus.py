@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.analysis.intervals import within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
 from whystall.trace.columns import judged
 from whystall.trace.recorded_sizes import Shape, all_sizes, first_size, sizes_by_argument

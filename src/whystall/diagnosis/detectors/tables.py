@@ -17,10 +17,10 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
 from whystall.trace.recorded_sizes import sizes_by_argument
+from whystall.vocabulary.autograd import ACCUMULATE
 
 _LEAST: Final = 16
 _LOOKS_UP: Final = "aten::embedding"
-_TAKEN_OVER: Final = "torch::autograd::AccumulateGrad"
 # Lookups with a longer gap have other work between them; a thread that lost its core is back before.
 _PAUSE_NS: Final = 500_000
 # The time of larger tables depends on the rows read.
@@ -71,10 +71,10 @@ def single_tables(rank: RankCase) -> Tables | None:
         looked_up[np.concatenate(long)] = True
         back = backward_of(rank, looked_up)
         nodes = matching(table["name"], lambda name: name.startswith("autograd::engine"))
-        taken = matching(table["name"], lambda name: name == _TAKEN_OVER)
+        taken = matching(table["name"], lambda name: name == ACCUMULATE)
         parameters = np.count_nonzero(taken) / max(len(rank.optimizer_steps[0]), 1)
         share = min(count / parameters, 1.0) if parameters else 0.0
-        of_parameters = taken | (nodes & matching(table["name"], lambda name: name.endswith(_TAKEN_OVER)))
+        of_parameters = taken | (nodes & matching(table["name"], lambda name: name.endswith(ACCUMULATE)))
     return Tables(
         count,
         begin,

@@ -15,8 +15,8 @@ from whystall.diagnosis.detectors.collectives import DDP_FORWARD, Collectives, a
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import judged, matching
 from whystall.trace.recorded_sizes import Shape, sizes_by_argument
+from whystall.vocabulary.autograd import ACCUMULATE
 
-_ADDS_UP: Final = "torch::autograd::AccumulateGrad"
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 _FEWEST_STEPS: Final = 4
 _FEWEST_TURNS: Final = 2
@@ -90,13 +90,13 @@ def _cleared(rank: RankCase) -> list[tuple[int, Shape]]:
     """When a gradient is set to zero, ns, or the first one since comes to a weight that has none; and its size."""
     table = rank.trace.operators
     at, name = table["ts_ns"].to_numpy(), table["name"]
-    begin, end, _ = rank.intervals(rank.host_named(_ADDS_UP.__eq__, ("operators",)))
+    begin, end, _ = rank.intervals(rank.host_named(ACCUMULATE.__eq__, ("operators",)))
     adds = at[matching(name, ("aten::add_", "aten::add").__contains__)]
     into = np.searchsorted(begin, adds, side="right") - 1
     first = np.ones(len(begin), np.bool_)
     first[into[(into >= 0) & (adds < end[np.maximum(into, 0)])]] = False
     wanted = matching(name, ("aten::zero_", "aten::_foreach_zero_").__contains__)
-    wanted |= matching(name, _ADDS_UP.__eq__) & np.isin(at, begin[first])
+    wanted |= matching(name, ACCUMULATE.__eq__) & np.isin(at, begin[first])
     sizes = judged(table.select("input_dims").filter(wanted), _first)
     return sorted((when, size) for when, own in zip(at[wanted].tolist(), sizes, strict=True) for size in own)
 

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.analysis.intervals import within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import matching
 

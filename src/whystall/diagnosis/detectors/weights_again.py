@@ -1,6 +1,6 @@
 """Weights that are computed from parameters before each call of their layer, where nothing learns.
 
-Weight norm has an operator of its own, hooks of torch have frames with known names, and Inductor names its kernels. A
+Weight norm has an operator of its own, torch's hooks have frames with known names, and Inductor names its kernels. A
 form that is written out (spectral norm, a norm with a division) shows by sizes: right before a layer, its weight's
 numbers are reduced, and then divided or multiplied.
 """
@@ -15,8 +15,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import runs, within
 from whystall.diagnosis.detectors.outer_calls import outer_calls
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import codes, distinct, judged, matching
 from whystall.trace.link import rows_of
@@ -30,7 +31,7 @@ _HOOKS: Final = re.compile(
 )
 _LAYERS: Final = re.compile(r"^aten::(?:conv|_conv|linear$|mm$|addmm$|matmul$|bmm$|baddbmm$|einsum$|lstm$|gru$|rnn_)")
 _WEIGHTED: Final = re.compile(r"^aten::(?:conv|linear$)")
-"""Layers whose second argument is a weight; that of a plain product may be other results, such as keys."""
+"""Layers whose second argument is a weight; that of a plain product may be an activation, such as keys."""
 _VIEWS: Final = frozenset(
     f"aten::{name}"
     for name in ("reshape", "view", "flatten", "unflatten", "permute", "t", "transpose", "mT", "detach", "contiguous")
@@ -49,7 +50,7 @@ _BETWEEN: Final = frozenset(
 _CASTS: Final = _VIEWS | {"aten::to", "aten::_to_copy", "aten::clone", "aten::copy_"}
 _MOST_CALLS: Final = 32
 _LEAST_LAYERS: Final = 2
-"""Layers in a step that norm their weights in a form that is written out."""
+"""Least number of layers in a step whose weights are normed in a form that is written out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,10 @@ def _spans(rank: RankCase) -> tuple[Times, Times, Times, Times]:
     of_weights = matching(table["name"], _WEIGHT_NORM.__eq__)[calls] | within(at, hook_begin, hook_end)
     by_sizes = _by_sizes(rank, calls)
     # One in each step may be an input: a template that is searched for, prototypes of classes.
-    if len(_runs(by_sizes)[0]) >= _LEAST_LAYERS * max(len(rank.trace.steps), 1):
+    if len(runs(by_sizes)[0]) >= _LEAST_LAYERS * max(len(rank.trace.steps), 1):
         of_weights |= by_sizes
-    first, last = _runs(of_weights)
+    first, until_place = runs(of_weights)
+    last = until_place - 1
     behind = _behind(rank, calls, last)
     is_layer = matching(table["name"], lambda name: bool(_LAYERS.match(name)))[calls]
     used = (behind < len(calls)) & is_layer[np.minimum(behind, len(calls) - 1)]
@@ -113,18 +115,12 @@ def _hooks(rank: RankCase) -> tuple[Times, Times]:
 
 
 def _with_hooks(begin: Times, end: Times, hook_begin: Times, hook_end: Times) -> tuple[Times, Times]:
-    """Computations with the whole of the hooks in which they begin."""
+    """Computations, each extended to the whole of the hook in which it begins."""
     if not len(hook_begin):
         return begin, end
     place = np.maximum(np.searchsorted(hook_begin, begin, side="right") - 1, 0)
     inside = (hook_begin[place] <= begin) & (begin < hook_end[place])
     return np.where(inside, hook_begin[place], begin), np.where(inside, np.maximum(hook_end[place], end), end)
-
-
-def _runs(chosen: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first and the last place of each run of chosen calls."""
-    edges = np.diff(np.concatenate(([0], chosen.astype(np.int8), [0])))
-    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
 
 
 def _behind(rank: RankCase, calls: NDArray[np.intp], last: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -157,7 +153,7 @@ def _first_two(dims: str | None) -> tuple[Shape, Shape]:
 
 
 def _begin_of(names: NDArray[np.object_], sizes: list[tuple[Shape, Shape]], place: int, elements: int) -> int:
-    """Where the norm of a weight begins whose layer stands at a place; that place, if nothing norms it.
+    """The place where the norm of a layer's weight begins; the layer's own place, if nothing norms the weight.
 
     The first call that computes with the weight's numbers reduces them, and the last divides or multiplies them: a
     weight that is first multiplied by something depends on that (a modulated convolution).

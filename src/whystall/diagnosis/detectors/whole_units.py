@@ -1,8 +1,8 @@
 """Parameters that are gathered in one unit, or in very few, so that no compute is left to hide the transfer.
 
-Known by what happens in a step: the group's first gather comes before all compute, its last scatter after the whole
-backward pass, and few gathers lie between. With a unit for each layer the compute of other layers hides all but the
-first unit of a pass, as far as it lasts; and parameters are gathered again for the backward pass.
+A step shows it: the group's first gather comes before all compute, its last scatter after the whole backward pass, and
+few gathers lie between. With a unit for each layer the compute of other layers hides all but the first unit of a pass,
+if the compute lasts long enough; and parameters are gathered again for the backward pass.
 """
 
 from __future__ import annotations
@@ -31,22 +31,24 @@ _GATHER: Final = re.compile(r"all_?gather", re.IGNORECASE)
 _SCATTER: Final = re.compile(r"reduce_?scatter", re.IGNORECASE)
 _OF_OPTIMIZERS: Final = "optimizer steps"
 _SHARDED: Final = re.compile(r"FSDP|FullyShardedDataParallel|fsdp::|PartitionedParameter|fetch_sub_module")
-_LARGE: Final = 0.05
-"""Share of the largest message of its kind below which a message is a count or a norm, and no unit."""
-_HIDDEN: Final = 0.2
-"""Share of a collective that is behind compute, from which it is hidden."""
-_OUTSIDE: Final = 0.05
-"""Share of a step's compute that may lie before the first gather, and of its backward pass after the last scatter."""
 _MOSTLY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most units, the fewest layers, and the share of the parameters in the first unit where it is not known."""
+    """The most units, the fewest layers, and the share of the parameters in the first unit where it is not known.
+
+    ``large`` is the share of the largest message from which another is a unit; ``hidden`` the share of a collective
+    beside compute from which it counts as hidden; ``outside`` the share of a step's compute that may precede its first gather,
+    and of its backward pass that may follow its last scatter.
+    """
 
     units: int
     layers: int
     first: float
+    large: float
+    hidden: float
+    outside: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class WholeUnits:
-    """The collectives of a rank's whole units, what units of a layer leave of each (1: all), gathers per step."""
+    """The collectives of a rank's whole units, the share of each that a unit per layer leaves, and gathers per step."""
 
     chosen: Mask
     stays: NDArray[np.float64]
@@ -97,7 +99,7 @@ def whole_units(case: Case, rank: RankCase, found: Collectives, limits: Limits) 
         of_group = group == name
         for number in np.unique(step[of_group & scatters]).tolist():
             mine = of_group & (step == number)
-            parts = (_large(found, gathers & mine), _large(found, scatters & mine))
+            parts = (_large(found, gathers & mine, limits.large), _large(found, scatters & mine, limits.large))
             seen += len(parts[0]) > 0
             if _is_whole(found, computes, rank, parts, number, limits):
                 _left(stays, found, computes, number, parts, took, layers)
@@ -109,9 +111,9 @@ def whole_units(case: Case, rank: RankCase, found: Collectives, limits: Limits) 
 
 
 def _gathers_for_a_pass(rank: RankCase) -> bool:
-    """Whether a gather at the begin of a step is of the forward pass.
+    """Whether a gather at the beginning of a step belongs to the forward pass.
 
-    Steps that begin behind an optimizer's may hold its own: ZeRO's first two stages gather what it has updated.
+    Where steps begin after the optimizer's, it may be the optimizer's: ZeRO-1 and ZeRO-2 gather updated parameters.
     """
     if not (rank.trace.steps_from or "").startswith(_OF_OPTIMIZERS):
         return True
@@ -119,11 +121,11 @@ def _gathers_for_a_pass(rank: RankCase) -> bool:
     return any(map(_SHARDED.search, names))
 
 
-def _large(found: Collectives, chosen: Mask) -> NDArray[np.intp]:
+def _large(found: Collectives, chosen: Mask, large: float) -> NDArray[np.intp]:
     """The chosen collectives by start, without small ones; all where no size is known."""
     rows = np.flatnonzero(chosen)
     size = found.size[rows]
-    rows = rows[size >= _LARGE * size.max(initial=0)]
+    rows = rows[size >= large * size.max(initial=0)]
     ordered: NDArray[np.intp] = rows[np.argsort(found.start[rows], kind="stable")]
     return ordered
 
@@ -172,9 +174,10 @@ def _is_whole(
     early = computes.within(np.iinfo(np.int64).min, int(end[first]), chosen=own)
     late = computes.within(int(begin[last]), np.iinfo(np.int64).max, chosen=back)
     bare = all(
-        computes.within(int(begin[row]), int(end[row]), chosen=every) < _HIDDEN * lasts[row] for row in (first, last)
+        computes.within(int(begin[row]), int(end[row]), chosen=every) < limits.hidden * lasts[row]
+        for row in (first, last)
     )
-    return bare and early <= _OUTSIDE * whole and late <= _OUTSIDE * passes
+    return bare and early <= limits.outside * whole and late <= limits.outside * passes
 
 
 def _left(
@@ -186,7 +189,7 @@ def _left(
     took: NDArray[np.int64],
     layers: Layers,
 ) -> None:
-    """Writes down what units of a layer leave of a step's gathers and scatters."""
+    """Sets the share of a step's gathers and scatters that is left with a unit for each layer."""
     gathers, scatters = parts
     back = (computes.step == number) & computes.backward
     begins = int(computes.begin[back].min())
@@ -207,7 +210,7 @@ def _left(
 
 
 def _spread(stays: NDArray[np.float64], rows: NDArray[np.intp], lasting: NDArray[np.int64], left: float) -> None:
-    """Leaves some time of transfers to the first of them, then to the next ones."""
+    """Assigns the time that is left to the first transfers, then to the next ones."""
     before = np.append(0, np.cumsum(lasting[rows]))[:-1]
     stays[rows] = np.clip((left - before) / np.maximum(lasting[rows], 1), 0.0, 1.0)
 

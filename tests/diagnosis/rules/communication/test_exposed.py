@@ -210,7 +210,7 @@ FSDP2: Final = ("all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coale
 
 
 class Sharded:
-    """Steps of a model of layers between an embedding and a head, whose parameters are sharded in units of layers."""
+    """Steps of a model with layers between an embedding and a head; a unit of its sharded parameters holds layers."""
 
     def __init__(self, said: tuple[str, str], ps_per_element: float, *, sizes: bool = True) -> None:
         self.job = Job()
@@ -218,7 +218,7 @@ class Sharded:
         self.ps_per_element = ps_per_element
 
     def sends(self, scatters: bool, elements: int) -> int:
-        """A gather, or a scatter behind the compute so far; when it ends."""
+        """Launches a gather, or a scatter that waits for the compute so far, and returns when it ends."""
         job = self.job
         if scatters:
             job.busy_until[20] = max(job.busy_until.get(20, 0), job.busy_until.get(7, 0))
@@ -228,7 +228,7 @@ class Sharded:
         return job.busy_until[20]
 
     def after(self, end: int) -> None:
-        """What is computed next waits for a transfer."""
+        """Makes the next compute wait for the end of a transfer."""
         self.job.busy_until[7] = max(self.job.busy_until.get(7, 0), end)
 
     def product(self, inner: int, columns: int, lasts: int) -> None:
@@ -236,7 +236,7 @@ class Sharded:
         self.job.operator("aten::mm", "gemm", lasts, **more)
 
     def forward(self, at: int) -> None:
-        """A layer, or what comes before the layers and after them."""
+        """The forward pass of a layer, of the embedding before the layers (-1), or of the head after them."""
         if at < 0:
             self.job.operator("aten::embedding", "rows", 20_000, **shaped([VOCABULARY, WIDTH], [ROWS]))
         elif at == LAYERS:
@@ -257,7 +257,7 @@ class Sharded:
 
 
 def sharded(per_unit: int, said: tuple[str, str] = FSDP1, ps_per_element: float = 15.0, *, sizes: bool = True) -> Job:
-    """Eight steps with units of some layers, each gathered ahead of the one before it; the first has the root, too."""
+    """Eight steps; a unit is gathered before the previous one computes, and the first also holds the root's weights."""
     made = Sharded(said, ps_per_element, sizes=sizes)
     units = [range(at, min(at + per_unit, LAYERS)) for at in range(0, LAYERS, per_unit)]
     size = [OF_LAYER * len(unit) + (OF_ROOT if at == 0 else 0) for at, unit in enumerate(units)]

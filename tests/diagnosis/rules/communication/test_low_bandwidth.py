@@ -223,7 +223,7 @@ def buckets(
 
 @pytest.mark.parametrize("good", [0, 3])
 def test_sums_of_32_bits_may_send_half_of_their_bytes(good: int) -> None:
-    """No change of the program brings another link; at most the link is good. Fast collectives stay as they are."""
+    """No change of the program brings another link: only the ceiling assumes it. Fast collectives stay as they are."""
     jobs = buckets(good=good)
     finding = found_in(*(job.built for job in jobs))["communication.low-bandwidth"]
     moves_ns = 9 * 64_000_000 / 2e9 * 1e9

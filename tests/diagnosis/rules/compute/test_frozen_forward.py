@@ -1,4 +1,4 @@
-"""compute.frozen-forward: passes of networks that learn nothing are named with a price that begins at nothing."""
+"""compute.frozen-forward: passes of networks that learn nothing are found, with a gain that begins at 1.0."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def training(
     in_optimizer: bool = False,
     behind: str = "aten::gelu",
 ) -> Job:
-    """Eight steps of a network that learns, behind another that does not."""
+    """Eight steps of a network that learns, after another that does not."""
     job = Job(A100)
     for number in job.steps(8):
         if encoder is not None and not in_optimizer and number % every == every - 1:

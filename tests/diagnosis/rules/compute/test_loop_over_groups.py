@@ -18,7 +18,7 @@ A100_FLOPS_PER_S, A100_BYTES_PER_S = 312e12, 2.0e12
 
 
 def _lasts(flops: float, moved: float) -> int:
-    """What a good kernel takes on an A100, and no less than 4 us."""
+    """The time of a good kernel on an A100, 4 us at the least (ns)."""
     return max(int(flops / (0.65 * A100_FLOPS_PER_S) * 1e9), int(moved / (0.8 * A100_BYTES_PER_S) * 1e9), 4_000)
 
 
@@ -40,7 +40,7 @@ def _group(job: Job, rows: int, *, wait: bool) -> None:
             job.launch("Memcpy DtoH (Device -> Pageable)", 1_000, call="MemcpyAsync")
             job.wait()
     _elements(job, "aten::index", [rows, WIDTH])
-    # Small products reach a part of what large ones do.
+    # Small products reach a lower rate than large ones.
     _product(job, rows, WIDTH, INNER, slower=1.5)
     _elements(job, "aten::silu", [rows, INNER])
     _product(job, rows, INNER, WIDTH, slower=1.5)
@@ -48,7 +48,7 @@ def _group(job: Job, rows: int, *, wait: bool) -> None:
 
 
 def mixture(groups: Sequence[int], *, grouped: bool = False, wait: bool = False, layers: int = 4) -> Job:
-    """Four layers, each with a product over all tokens and with experts."""
+    """Six steps of layers, each with two products over all tokens and with experts."""
     job = Job(A100)
     for _ in job.steps(6):
         for _ in range(layers):
@@ -133,7 +133,7 @@ def test_groups_that_may_need_each_others_results_are_a_question() -> None:
 
 
 def test_work_on_a_groups_rows_of_three_dimensions_stays() -> None:
-    """Texts of unequal lengths: norms and activations are given samples by places, products their rows."""
+    """Texts of unequal lengths: an activation gets samples by positions by features, a product gets their rows."""
     groups = [rows * 16 for rows in ROWS[:12]]
 
     def evaluated(together: bool) -> Job:
@@ -175,7 +175,7 @@ def test_batches_that_are_copied_from_the_host_are_none() -> None:
 
 
 def test_batches_that_are_learnt_from_are_none() -> None:
-    """Of a recording without steps."""
+    """A backward pass follows each batch; the recording has no steps."""
     job = Job(A100)
     for rows in ROWS:
         _group(job, rows, wait=False)

@@ -89,9 +89,9 @@ def without_sizes(job: Job) -> TraceBuilder:
         ((("aten::mul", ATEN), ("aten::masked_fill_", ATEN), ("aten::_softmax", SOFTMAX)), 3),
         ((("aten::_softmax", SOFTMAX), ("aten::native_dropout", ATEN)), 2),
         ((("aten::mul", ATEN), ("aten::exp", ATEN)), 0),  # no softmax
-        ((("aten::_softmax", SOFTMAX), ("aten::sum", ATEN), ("aten::div", ATEN)), 0),  # over slots, normed over inputs
-        ((("aten::_softmax", SOFTMAX), ("aten::mm", GEMM)), 0),  # words, experts
-        ((("aten::mul", ATEN), ("aten::_softmax", SOFTMAX), *(("aten::add", ATEN),) * 6), 0),  # something else
+        ((("aten::_softmax", SOFTMAX), ("aten::sum", ATEN), ("aten::div", ATEN)), 0),  # slot attention
+        ((("aten::_softmax", SOFTMAX), ("aten::mm", GEMM)), 0),  # a softmax over words or experts
+        ((("aten::mul", ATEN), ("aten::_softmax", SOFTMAX), *(("aten::add", ATEN),) * 6), 0),  # too many operators
     ],
 )
 def test_without_sizes_the_order_of_operators_shows_the_passes(

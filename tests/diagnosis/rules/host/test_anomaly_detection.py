@@ -48,7 +48,7 @@ def test_a_loss_that_is_checked_is_none() -> None:
 
 
 def on_a_device(*, searches: bool) -> Job:
-    """Eight steps of layers whose loop runs ahead of the device, unless each gradient is searched and read."""
+    """Eight steps of layers. The host runs ahead of the device, unless it reads each gradient's search."""
     job = Job(A100)
     for _ in job.steps(8):
         for layer in range(LAYERS):

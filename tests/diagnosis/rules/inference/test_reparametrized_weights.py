@@ -1,4 +1,4 @@
-"""inference.reparametrized-weights: norms of weights before their layers fire it; activations' norms do not."""
+"""inference.reparametrized-weights: norms of weights before their layers fire it; norms of activations do not."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def nothing(_: Job) -> None:
 def vocoder(
     weight: Any = nothing, *, device: dict[str, Any] | None = A100, trains: bool = False, hooked: bool = False
 ) -> Job:
-    """Steps of convolutions, each of which may compute its weight first; without a device all is the host's."""
+    """Steps of convolutions, each of which may compute its weight first; without a device the host does all work."""
     job = Job(device, api="hip" if device is MI300X else "cuda")
     for number in job.steps(STEPS):
         for _ in range(LAYERS):

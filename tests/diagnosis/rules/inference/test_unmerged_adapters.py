@@ -70,7 +70,7 @@ def test_a_bottleneck_with_an_activation_is_a_layer_of_its_own(between: str, *, 
 
 
 def test_the_work_of_the_next_layer_is_not_the_adapters() -> None:
-    """Behind the last product an activation comes first, and then a product of its own."""
+    """An activation comes after the adapter's last product, and then a multiplication of the next layer."""
     job = Job(A100)
     for _ in job.steps(8):
         for _ in range(12):

@@ -154,7 +154,7 @@ def fed(
     within: Callable[[Job], object] = lambda _job: None,
     behind: Callable[[Job], object] = lambda _job: None,
 ) -> Job:
-    """Sixteen steps of 1 ms on the device; before each the host waits in pieces, in some calls of Python functions.
+    """Sixteen steps of 1 ms on the device. Before each, the host waits in pieces inside some calls of Python functions.
 
     In these calls it also works for some time, and perhaps calls another function.
     """

@@ -9,13 +9,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import within
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import DDP_FORWARD, are, collectives, launched_ns, not_made, spent_ns
 from whystall.diagnosis.detectors.stretches import LONG_NS
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import matching

@@ -45,6 +45,9 @@ _UNITS: Final = Limits(
     units=int(CAUSE.threshold("most_units")),
     layers=int(CAUSE.threshold("least_layers")),
     first=CAUSE.threshold("first_unit"),
+    large=CAUSE.threshold("large_unit"),
+    hidden=CAUSE.threshold("hidden_unit"),
+    outside=CAUSE.threshold("outside_units"),
 )
 _OF_UNITS: Final = CAUSE.threshold("of_units")
 _MOSTLY_WAITING: Final = CAUSE.threshold("mostly_waiting")

@@ -173,7 +173,7 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow, *, beside: bool)
 def _last_by_their_bytes(rate: NDArray[np.float64], size: NDArray[np.int64]) -> bool:
     """Whether large collectives of several sizes take time in proportion to their bytes: none of them waited.
 
-    A late rank holds up each by its delay, not by the size of its message.
+    A late rank delays each collective by the time that it is late, not in proportion to the message.
     """
     if len(rate) < _FEWEST_SIZED or size.max() < _SEVERAL_SIZES * size.min():
         return False

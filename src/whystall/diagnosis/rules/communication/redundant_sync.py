@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import within
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
@@ -31,7 +32,7 @@ from whystall.diagnosis.detectors.samples import from_samples, off_core
 from whystall.diagnosis.detectors.sent_again import broadcast_again
 from whystall.diagnosis.detectors.thrown_away import thrown_away
 from whystall.diagnosis.finding import Evidence, Remedy
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.trace.columns import matching
 from whystall.trace.steps import OPTIMIZER_STEP

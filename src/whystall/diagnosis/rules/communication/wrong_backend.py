@@ -15,10 +15,10 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Candidate, Sampled, Standing
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.copies import BOTH_WAYS
 from whystall.diagnosis.detectors.messages import SMALL_BYTES
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.vocabulary.copies import BOTH_WAYS
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT: Final = CAUSE.threshold("left")

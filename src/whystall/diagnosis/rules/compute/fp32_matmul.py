@@ -1,4 +1,4 @@
-"""Matrices in single precision: without tensor cores where these take TF32, in TF32 among 16 bits, on AMD's units."""
+"""Products in float32: without tensor cores that take TF32, in TF32 in a job of 16 bits, on AMD's matrix cores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AMONG: Final = CAUSE.threshold("among")
 
 
 class _Slow(NamedTuple):
-    """Kernels in single precision, their peak and that of the form to take, in TFLOP/s, and the remedy's name."""
+    """Kernels in single precision, their peak, that of the precision to use instead (TFLOP/s), and its name."""
 
     chosen: Mask
     now: float
@@ -34,7 +34,7 @@ class _Slow(NamedTuple):
     what: str = "matrix kernels without tensor cores"
     remedy: str | None = None
     best: float = 0.0
-    """A peak that they may reach at most, where it is higher."""
+    """The peak that they may reach at best, if that is higher than ``then``."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -45,7 +45,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             continue
         for find in (_without_tensor_cores, _in_tf32_among_halves, _on_matrix_units):
             slow = find(rank, peak)
-            # The trials of a library in a convolution are compute.slow-convolution.
+            # A library's trials of convolution algorithms belong to compute.slow-convolution.
             if slow is None or not (chosen := slow.chosen & ~trials(rank)).any():
                 continue
             yield faster_matrices(
@@ -75,7 +75,7 @@ def _without_tensor_cores(rank: RankCase, peak: Accelerator) -> _Slow | None:
 
 
 def _in_tf32_among_halves(rank: RankCase, peak: Accelerator) -> _Slow | None:
-    """Products in TF32 in a job whose others are in 16 bits: a part of the model was left in float32."""
+    """Products in TF32 in a job whose other products are in 16 bits: a part of the model was left in float32."""
     best = peak.half_tflops
     if best is None or not peak.tf32_tflops or best < _WORTH_HALVING * peak.tf32_tflops:
         return None

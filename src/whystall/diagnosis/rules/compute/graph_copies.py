@@ -14,7 +14,6 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import without_gaps
-from whystall.diagnosis.detectors.copies import BOTH_WAYS
 from whystall.diagnosis.detectors.kernels import prompt
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -22,6 +21,7 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
+from whystall.vocabulary.copies import BOTH_WAYS
 from whystall.vocabulary.runtime_calls import is_call
 
 CAUSE: Final = cause_beside(__name__)

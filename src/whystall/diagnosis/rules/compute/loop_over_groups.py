@@ -31,6 +31,7 @@ _LEAST: Final = Least(
     sizes=int(CAUSE.threshold("least_sizes")),
     products=int(CAUSE.threshold("most_products")),
     turns=CAUSE.threshold("turns"),
+    own_weights=CAUSE.threshold("own_weights"),
 )
 _GROUPS_LEFT: Final = CAUSE.threshold("groups_left")
 _ITEM_BYTES: Final = (4, 2)
@@ -40,7 +41,7 @@ _PASSES: Final = 2
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Products of the same weights' sizes for one group after the other, by recorded sizes."""
+    """Products with weights of the same sizes for one group after the other, by recorded sizes."""
     for rank in case.ranks:
         found = loops_over_groups(rank, _LEAST) if rank.on_device else None
         if found is None:

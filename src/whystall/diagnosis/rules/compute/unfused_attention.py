@@ -34,6 +34,8 @@ _ENGINE_LEFT: Final = CAUSE.threshold("engine_left")
 _LEFT_AT_MOST: Final = CAUSE.threshold("left_at_most")
 # Fused attention may be faster still by this factor.
 _FASTER: Final = 0.75
+_MOST_BEFORE: Final = int(CAUSE.threshold("most_before"))
+_MOST_AFTER: Final = int(CAUSE.threshold("most_after"))
 _PRODUCTS_LEFT: Final = CAUSE.threshold("products_left")
 _LEAST_SCORES: Final = int(CAUSE.threshold("least_scores"))
 _WORTH_ANOTHER_MODEL: Final = CAUSE.threshold("worth_another_model")
@@ -53,7 +55,12 @@ def in_trace_without_sizes(case: Case) -> Iterator[Replayed]:
     """Operators between two batched products with a softmax in between."""
     for rank in case.ranks:
         if rank.on_device and not rank.analysis.signals.get("shapes"):
-            yield from _with_scores(case, rank, score_calls_by_order(rank), confidence=0.75)
+            yield from _with_scores(
+                case,
+                rank,
+                score_calls_by_order(rank, most_before=_MOST_BEFORE, most_after=_MOST_AFTER),
+                confidence=0.75,
+            )
 
 
 def _with_scores(case: Case, rank: RankCase, scores: Mask, *, confidence: float) -> Iterator[Replayed]:
@@ -132,7 +139,7 @@ def _at_good_rate(
 ) -> NDArray[np.int64]:
     """The durations of nodes, with products of some operators at good kernels' rate, times a factor.
 
-    ``unknown`` is the share that is left of products whose FLOPs are not known.
+    ``unknown`` is the share of the time that is left of products whose FLOPs are not known.
     """
     work = rank.workings
     duration = durations(rank)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.chains import BANDWIDTH_SHARE
+from whystall.analysis.intervals import within
 from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.cost.recorded import parse
 from whystall.cost.spec import TensorSpec
@@ -24,12 +25,13 @@ from whystall.diagnosis.detectors.discarded import outside_of_autograd
 from whystall.diagnosis.detectors.loops_over_tensors import FEW_KERNELS, joined
 from whystall.diagnosis.detectors.samples import code_of_lines, from_samples, lines_where, measured_runs, share_of
 from whystall.diagnosis.finding import Remedy
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
 from whystall.trace.recorded_sizes import Shape, first_elements, first_size
+from whystall.vocabulary.autograd import ACCUMULATE
 from whystall.vocabulary.optimizers import optimizer_named, optimizers
 
 CAUSE: Final = cause_beside(__name__)
@@ -47,7 +49,6 @@ _MARKED: Final = re.compile(r"^Optimizer\.step#(?:\w+\.)*?(\w+)\.step$")
 _LOOP: Final = re.compile(r"_single_tensor_(\w+)$")
 # DistributedDataParallel's operators on gradients, which have the parameters' sizes.
 _REDUCER: Final = re.compile(r"^(torch(\.|::)distributed|c10d)")
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _WHOLE_STEP: Final = re.compile(r"^aten::(coalesce$|_coalesced?_?$|_fused_(adamw?|sgd|adagrad)_$)")
 _BYTES: Final = 4
 _MOST_PRODUCTS: Final = 0.2
@@ -267,7 +268,7 @@ def _stretches(rank: RankCase, again: Mask) -> tuple[Times, Times]:
 def _sizes_of_parameters(rank: RankCase) -> Counter[Shape]:
     """The sizes of the gradients that are added up, and how many parameters have each."""
     table = rank.trace.operators
-    gradients = np.flatnonzero(matching(table["name"], lambda name: name == _ACCUMULATE))
+    gradients = np.flatnonzero(matching(table["name"], lambda name: name == ACCUMULATE))
     found = Counter(judged(table.select("input_dims")[gradients], first_size))
     passes = max(len(rank.optimizer_steps[0]), 1)
     return Counter({size: max(count // passes, 1) for size, count in found.items() if size})
@@ -321,7 +322,7 @@ def _left_of_its_own(rank: RankCase, inside: Mask, names: list[str]) -> tuple[fl
         return None
     own, products = table["self_ns"].to_numpy(), inside & (work.dense > 0)
     moved = float(work.moved[inside].sum())
-    gradients = np.flatnonzero((table["name"].cast(str) == _ACCUMULATE).to_numpy())
+    gradients = np.flatnonzero((table["name"].cast(str) == ACCUMULATE).to_numpy())
     sizes = judged(table.select("input_dims")[gradients], first_elements)
     if moved <= 0 or not sum(sizes) or own[products].sum() > _MOST_PRODUCTS * own[inside].sum():
         return None

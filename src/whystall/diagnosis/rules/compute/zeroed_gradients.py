@@ -23,13 +23,13 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask, Times
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
+from whystall.vocabulary.autograd import ACCUMULATE
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT_NS: Final = CAUSE.threshold("left_ns")
 # torch's mark, "Optimizer.zero_grad#SGD.zero_grad", and the operators that accumulate gradients.
 _MARK: Final = re.compile(r"^Optimizer\.zero_grad#")
 _FILL: Final = re.compile(r"^aten::(_foreach_)?zero_$")
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def _added_to(rank: RankCase, begin: Times, tensors: NDArray[np.int64]) -> Mask:
     """
     table = rank.trace.operators
     parent = rows_of(table["parent"])
-    accumulates = matching(table["name"], lambda name: name == _ACCUMULATE)
+    accumulates = matching(table["name"], lambda name: name == ACCUMULATE)
     rows = np.flatnonzero((parent >= 0) & accumulates[np.maximum(parent, 0)])
     rows = rows[matching(table["name"], lambda name: name == "aten::add_")[rows]]
     at = table["ts_ns"].to_numpy()[rows]

@@ -19,13 +19,13 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, EdgeKind, Mask, NodeKind
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
+from whystall.vocabulary.autograd import EVALUATES
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_SEARCHED: Final = CAUSE.threshold("least_searched")
 _LEAST_STACK_NS: Final = CAUSE.threshold("least_stack_ns")
 _LEAST_LEFT: Final = 0.05
 """The share of a forward operator's own time that is surely left."""
-_ENGINE: Final = "autograd::engine::evaluate_function"
 # The engine's own checks of each gradient in this mode, beside the operator that made it.
 _SEARCHES: Final = frozenset({"aten::isnan", "aten::_is_any_true", "aten::item", "aten::any"})
 
@@ -79,7 +79,7 @@ def _without(case: Case, rank: RankCase, searches: Mask, forward: Mask, stack_ns
 
 
 def _left_ns(case: Case, nodes: Mask, removal: Change) -> int:
-    """The time of nodes in a step that is left."""
+    """The time per step that a change leaves of some nodes."""
     duration = case.replayed.duration if removal.duration is None else removal.duration
     return int(duration[case.in_window(nodes)].sum()) // max(case.steps, 1)
 
@@ -90,7 +90,7 @@ def _searches(rank: RankCase) -> Mask:
     nothing = np.zeros(len(table), np.bool_)
     if table.is_empty():
         return nothing
-    calls = matching(table["name"], lambda name: name.startswith(_ENGINE) and "AccumulateGrad" not in name)
+    calls = matching(table["name"], lambda name: name.startswith(EVALUATES) and "AccumulateGrad" not in name)
     parent = rows_of(table["parent"])
     beside = (parent >= 0) & calls[np.maximum(parent, 0)]
     found = beside & matching(table["name"], _SEARCHES.__contains__)

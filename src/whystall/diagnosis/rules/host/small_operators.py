@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.host_states import HostState
 from whystall.analysis.hosts import backward_threads
+from whystall.analysis.intervals import within
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Code, Replayed
 from whystall.diagnosis.case import Case
@@ -22,7 +23,7 @@ from whystall.diagnosis.detectors.renormed_tables import renormed_tables
 from whystall.diagnosis.detectors.samples import code_of_lines, lines_where
 from whystall.diagnosis.detectors.stretches import LONG_NS, soft_nodes, soft_stretch_ns
 from whystall.diagnosis.detectors.tables import Tables, single_tables
-from whystall.diagnosis.rank_case import RankCase, within
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask, Times

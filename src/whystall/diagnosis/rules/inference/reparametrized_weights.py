@@ -18,8 +18,8 @@ CAUSE: Final = cause_beside(__name__)
 _FEWEST: Final = int(CAUSE.threshold("fewest"))
 _UNSURE: Final = 0.15
 _UNSURE_ON_CPU: Final = 0.5
-"""There a profiler lengthens small operators most: four small models gained 1.2 to 1.9 times on two busy cores, where
-recordings with shapes promised 1.6 to 2.5."""
+"""There a profiler lengthens small operators most: on two busy cores four small models became 1.2 to 1.9 times as fast,
+where recordings with shapes predicted 1.6 to 2.5."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:

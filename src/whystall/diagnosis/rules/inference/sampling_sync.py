@@ -11,7 +11,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.copies import TO_HOST, call_nodes, waits_of_copies
+from whystall.diagnosis.detectors.copies import call_nodes, waits_of_copies
 from whystall.diagnosis.detectors.host_calls import waits_beside
 from whystall.diagnosis.detectors.stretches import long_python
 from whystall.diagnosis.rank_case import RankCase
@@ -19,6 +19,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 from whystall.trace.steps import is_of_an_engine
+from whystall.vocabulary.copies import TO_HOST
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_BYTES: Final = int(CAUSE.threshold("least_bytes"))

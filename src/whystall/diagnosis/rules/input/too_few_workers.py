@@ -90,7 +90,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 
 
 def in_trace_of_another_loader(case: Case) -> Iterator[Replayed]:
-    """Waits in an iterator that is no loader of torch's, until threads or processes have made a batch."""
+    """Waits in an iterator other than torch's loader, until threads or processes have made a batch."""
     for rank in case.ranks:
         nodes = waits_for_another_loader(case, rank)
         if case.sampled(rank) is not None or not nodes.any():
@@ -148,7 +148,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
 
 
 def in_samples_of_another_loader(case: Case) -> Iterator[Sampled]:
-    """Lines that wait for the next item of an iterator, which is no loader of torch's."""
+    """Lines that wait for the next item of an iterator other than torch's loader."""
     for run in measured_runs(case):
         lines, share = waited_for_iterator(run)
         if lines:

@@ -11,7 +11,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.copies import TO_HOST, call_nodes, waits_of_copies
+from whystall.diagnosis.detectors.copies import call_nodes, waits_of_copies
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.offloading import (
     copies_to_device,
@@ -25,6 +25,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
+from whystall.vocabulary.copies import TO_HOST
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
