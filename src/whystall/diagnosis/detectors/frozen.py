@@ -47,7 +47,7 @@ class Frozen:
 
 
 def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Frozen | None:
-    """The passes of at least ``least_layers`` layers, of which a share of ``foreign`` has sizes that none that learns has."""
+    """The passes of at least ``least_layers``, of which a share of ``foreign`` has sizes that no learning layer has."""
     table = rank.trace.operators
     if not rank.trains or table.is_empty() or "sequence" not in table.columns:
         return None

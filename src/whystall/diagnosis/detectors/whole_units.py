@@ -39,8 +39,8 @@ class Limits:
     """The most units, the fewest layers, and the share of the parameters in the first unit where it is not known.
 
     ``large`` is the share of the largest message from which another is a unit; ``hidden`` the share of a collective
-    beside compute from which it counts as hidden; ``outside`` the share of a step's compute that may precede its first gather,
-    and of its backward pass that may follow its last scatter.
+    beside compute from which it counts as hidden; ``outside`` the share of a step's compute that may precede its
+    first gather, and of its backward pass that may follow its last scatter.
     """
 
     units: int
