@@ -29,6 +29,16 @@ def test_a_step_that_ran_when_the_job_ended_is_none(whole: int | str, names: lis
     assert [name for name, _, _ in found] == (names or ["ProfilerStep#1", "ProfilerStep#2"])
 
 
+@pytest.mark.parametrize(("lasts", "works", "count"), [(60, 1, 3), (60, 400, 4), (900, 1, 4)])
+def test_a_mark_that_the_profilers_stop_cut_is_no_step(lasts: int, works: int, count: int) -> None:
+    built = trace()
+    for number in range(3):
+        built.step(number, at=1000 * (number + 1), lasts=900)
+        built.operator("aten::mm", at=1000 * (number + 1) + 10, lasts=800)
+    built.step(3, at=4000, lasts=lasts).operator("aten::empty", at=4001, lasts=works)
+    assert len(steps_of(built)[0]) == count
+
+
 def test_a_step_that_is_there_twice_counts_once() -> None:
     built = trace().step(1, at=1000, lasts=900).step(2, at=2000, lasts=900).step(1, at=1000, lasts=900)
     built.event("gpu_user_annotation", "ProfilerStep#1", at=1500, lasts=900, thread=7)

@@ -42,6 +42,8 @@ _LEAST_COVER: Final = 0.5
 _LEAST_ALIKE: Final = 0.5
 # Annotations shorter than this share of the median one are parts that are called alike, and no steps of their own.
 _LEAST_OF_MEDIAN: Final = 0.1
+# The last mark is a stub where it holds less than this share of the recorded work.
+_MOST_OF_STUB: Final = 0.01
 # The stretch from the first step to the last holds at least this share of the recorded work.
 _LEAST_WORK: Final = 0.5
 # Times in microseconds with three decimals let marks that follow each other overlap.
@@ -81,7 +83,7 @@ def find_steps(
     marks = _matching(annotations, _PROFILER_STEP)
     if not marks.is_empty():
         once = marks.unique("name", keep="first", maintain_order=True)
-        return once.select(STEP_SCHEMA.keys()), "ProfilerStep annotations"
+        return _without_stub(once.select(STEP_SCHEMA.keys()), work), "ProfilerStep annotations"
     steps = _of_an_engine(annotations, work)
     if not steps.is_empty():
         return steps, f"{_OF_AN_ENGINE} ({_kinds(steps)})"
@@ -100,6 +102,19 @@ def find_steps(
         if not (steps := found()).is_empty():
             return steps, source
     return pl.DataFrame(schema=STEP_SCHEMA), None
+
+
+def _without_stub(steps: pl.DataFrame, work: Work | None) -> pl.DataFrame:
+    """The steps without the last one where the profiler stopped right behind its begin: after the loop's last step.
+
+    A loop that calls ``step`` at its end, and ``stop`` after it, leaves such a mark.
+    """
+    steps = steps.sort("ts_ns")
+    if len(steps) < 2 or work is None:
+        return steps
+    begin, lasts = steps["ts_ns"].to_list()[-1], steps["duration_ns"].to_list()
+    is_short = lasts[-1] < _LEAST_OF_MEDIAN * float(np.median(lasts[:-1]))
+    return steps[:-1] if is_short and work.share_within(begin, begin + lasts[-1]) < _MOST_OF_STUB else steps
 
 
 def _is_no_step(name: str) -> bool:

@@ -156,7 +156,8 @@ def test_other_programs_are_no_finding_and_stand_beside_the_verdict() -> None:
     assert verdict.cause is None
     assert verdict.summary == (
         "This machine is shared: other programs use 3.0 cores, and the training thread waits for a core 40.0 % of the "
-        "time. Alone, steps would be up to 1.67 times as fast."
+        "time. Without this wait steps would be 1.67 times as fast, or more where torch's threads also wait for each "
+        "other: use no more threads than there are free cores."
     )
 
 

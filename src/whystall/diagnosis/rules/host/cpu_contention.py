@@ -54,8 +54,9 @@ class Contention:
     def __str__(self) -> str:
         return (
             f"This machine is shared: other programs use {self.run.other_cores or 0.0:.1f} cores, and the training "
-            f"thread waits for a core {percent(self.off)} of the time. Alone, steps would be up to "
-            f"{speedup(self.off):.2f} times as fast."
+            f"thread waits for a core {percent(self.off)} of the time. Without this wait steps would be "
+            f"{speedup(self.off):.2f} times as fast, or more where torch's threads also wait for each other: use no "
+            "more threads than there are free cores."
         )
 
 
