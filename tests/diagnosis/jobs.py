@@ -61,6 +61,15 @@ class Job:
         """The host does something that no event names."""
         self.at += lasts
 
+    @contextmanager
+    def module(self, name: str) -> Iterator[None]:
+        """A module's call around all that is done meanwhile."""
+        begin = self.at
+        self.at += 1_000
+        yield
+        self.at += 1_000
+        self.built.python(f"nn.Module: {name}", at=begin, lasts=self.at - begin)
+
     def call(self, name: str, lasts: int) -> None:
         """A runtime call; ``name`` is without "cuda" or "hip"."""
         self.built.runtime(f"{self.api}{name}", at=self.at, lasts=lasts)

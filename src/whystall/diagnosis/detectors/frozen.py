@@ -1,13 +1,16 @@
 """Networks that run in each step of a training job and learn nothing: encoders of pictures and texts, teachers.
 
-Autograd gives no call of such a pass a sequence number, and the sizes of its weights are not those of the network that
-learns: a pass of the same network (an average of its weights, a policy that acts) makes something new in each step.
+Autograd gives no call of such a pass a sequence number, and its layers are not those of the network that learns: the
+sizes of their weights differ, or the recording names their modules, which no learning call belongs to (a reference
+policy, a teacher of the same size). A pass of the network that learns, or of an average of its weights, makes something
+new in each step.
 Not meant are passes that are computed again in the backward pass (checkpointing first runs them without autograd),
 products without activations (an algorithm that iterates, filters of a metric), and passes that generate tokens.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.intervals import within
+from whystall.analysis.modules import module_places
 from whystall.diagnosis.detectors.outer_calls import outer_calls, places_among
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
@@ -35,6 +39,8 @@ _OF_NETWORKS: Final = frozenset(
 """Activations, norms and attention: sums over filters and iterations of an algorithm have none."""
 _DRAWS: Final = frozenset({"aten::argmax", "aten::multinomial", "aten::sort", "aten::topk"})
 """A pass that draws more than one token generates text, which is new in each step."""
+_WRITES: Final = re.compile(r"^aten::(_foreach_)?(lerp_|copy_|mul_|add_|sub_|addcmul_)$")
+"""Operators that update the weights of an average or copy those of the network that learns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +68,13 @@ def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Froze
     if not len(calls):
         return None
     place = places_among(rank, calls)
+    apart_by_name = _of_other_modules(rank, learning)
+    written = _written(rank, ~learning & (place >= 0)) if apart_by_name.any() else set[Shape]()
     layers, others = (np.zeros(len(calls), np.int64) for _ in range(2))
     for row, weight in zip(rows.tolist(), weights, strict=True):
         if weight and not learning[row] and place[row] >= 0:
             layers[place[row]] += 1
-            others[place[row]] += weight not in learnt
+            others[place[row]] += weight not in learnt or bool(apart_by_name[row] and weight not in written)
     first, last = _stretches(rank, calls, place, learning)
     active, draws = (matching(table["name"], named.__contains__)[calls] for named in (_OF_NETWORKS, _DRAWS))
     sums = [np.append(0, np.cumsum(counted)) for counted in (layers, others, active, draws)]
@@ -96,6 +104,27 @@ def _stretches(
     first = np.append(0, changes)
     last = np.append(changes, len(calls)) - 1
     return first[free[first]], last[free[first]]
+
+
+def _of_other_modules(rank: RankCase, learning: Mask) -> Mask:
+    """Operators in modules that a recording names and that no learning operator is in; none without their names."""
+    places = module_places(rank.trace, rank.workings.tree)
+    path = places.own_path
+    if not places.modules.paths:
+        return np.zeros(len(path), np.bool_)
+    learns = np.zeros(len(places.modules.paths), np.bool_)
+    learns[path[learning & (path >= 0)]] = True
+    return (path >= 0) & ~learns[path] & learns.any()
+
+
+def _written(rank: RankCase, outside: Mask) -> set[Shape]:
+    """Sizes of tensors that are updated in place without autograd, outside of optimizers."""
+    table = rank.trace.operators
+    begin, end, _ = rank.optimizer_steps
+    rows = np.flatnonzero(matching(table["name"], lambda name: _WRITES.search(name) is not None) & outside)
+    rows = rows[~within(table["ts_ns"].to_numpy()[rows], begin, end)]
+    found = judged(table.select("name", "input_dims")[rows], lambda _, dims: sizes_by_argument(dims)[:1])
+    return {tuple(sorted(size)) for given in found for sizes in given for size in sizes}
 
 
 def _weight(name: str, dims: str | None) -> Shape:

@@ -59,6 +59,43 @@ def test_an_encoder_is_worth_its_passes_if_samples_come_back() -> None:
     assert {one.what: one.value for one in finding.evidence}["their layers"] == LAYERS
 
 
+def preferences(reference: str | None = "Policy_1", *, named: bool = True, averaged: bool = False) -> Job:
+    """Eight steps of a policy that learns, each with a pass of a reference of the same sizes without autograd."""
+    job = Job(A100)
+    for _ in job.steps(8):
+        if reference is not None:
+            with job.module(reference if named else "Loop_0"):
+                layers(job, TRAINED)
+        if averaged:
+            job.operator("aten::lerp_", "elementwise_kernel", 5_000, **shaped(TRAINED[1], TRAINED[1]))
+        with job.module("Policy_0" if named else "Loop_0"):
+            layers(job, TRAINED, **{"Sequence number": 7})
+        with job.inside("autograd::engine::evaluate_function: MmBackward0", **{"Fwd thread id": 1}):
+            layers(job, TRAINED)
+        job.wait()
+    return job
+
+
+def test_a_reference_of_the_same_sizes_is_known_by_its_modules() -> None:
+    job = preferences()
+    gain = told_of(job.built)["compute.frozen-forward"].gain
+    assert gain is not None
+    assert gain.floor == 1.0
+    assert gain.expected == pytest.approx(job.step_ns / preferences(None).step_ns, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(preferences(averaged=True), id="an average of the weights"),
+        pytest.param(preferences("Policy_0"), id="the policy itself before it learns"),
+        pytest.param(preferences(named=False), id="modules that the recording does not tell apart"),
+    ],
+)
+def test_a_network_that_changes_in_each_step_is_not_frozen(job: Job) -> None:
+    assert "compute.frozen-forward" not in told_of(job.built)
+
+
 def test_a_pass_whose_inputs_may_be_new_is_no_certain_finding() -> None:
     assert "compute.frozen-forward" not in found_in(training().built)
 

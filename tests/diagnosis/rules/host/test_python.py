@@ -291,6 +291,17 @@ def test_of_a_librarys_call_that_runs_the_step_its_functions_count(
     assert ("host.python" in found) is fires
 
 
+@pytest.mark.parametrize(("torchs", "fires"), [("torch.nn.modules.linear:forward", False), ("numpy.linalg:eig", True)])
+def test_a_models_functions_outside_of_the_passes_that_learn_are_python_as_far_as_a_recording_shows_it(
+    torchs: str, *, fires: bool
+) -> None:
+    """A reference runs under no_grad, through a library's layers: these call operators, and no recording is there."""
+    text = "scores = reference(ids)"
+    places = [line(0.15, text, leaf="library.models.llama:forward"), line(0.15, text, leaf=torchs)]
+    found = found_in_runs(run(shares={"other": 0.3, "forward": 0.7}, places=places))
+    assert ("host.python" in found) is fires
+
+
 @pytest.mark.parametrize(("share", "fires"), [(0.2, True), (0.015, False)])
 def test_lines_of_the_user_between_the_parts_of_a_step(share: float, *, fires: bool) -> None:
     found = found_in_runs(run(shares={"other": share + 0.02}, places=[line(share, "total += token")]))

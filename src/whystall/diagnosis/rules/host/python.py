@@ -41,6 +41,7 @@ from whystall.diagnosis.detectors.samples import (
     is_saving,
     is_torchs,
     lines_of_one_rank,
+    lines_where,
     measured_runs,
     opened_to_log,
     share_of,
@@ -80,6 +81,7 @@ _WAITS: Final = re.compile(
 )
 _MOST_SPREAD: Final = CAUSE.threshold("most_spread")
 _OF_A_LINE: Final = CAUSE.threshold("of_a_line")
+_CALLS_TORCH: Final = CAUSE.threshold("calls_torch")
 _OF_A_FUNCTION: Final = CAUSE.threshold("of_a_function")
 _LONG_CALL_NS: Final = CAUSE.threshold("long_call_ns")
 _SLOWED_BY_PROFILER: Final = CAUSE.threshold("slowed_by_profiler")
@@ -247,6 +249,8 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     for run in measured_runs(case):
         others = [*between_fetches(case, run), *opened_to_log(run), *waited_for_iterator(run)[0]]
         lines = [line for line in run.places if _is_own_python(line) and line not in others]
+        of_models = _of_models(run, lines)
+        lines = [line for line in lines if line not in of_models]
         # Compiled code holds the lock to its end, and is found at the line after it, as Python is.
         in_calls = {CALLED, BEFORE} if _is_compiled(case, run) else {CALLED}
         called = [line for line in lines if line.leaf in in_calls]
@@ -256,7 +260,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
         share = min(time_in(run, running), seen * MOST_STRETCHED)
         hooked = _in_parts_alone(case, run)
         within = [line for line in run.places if _runs_in_a_part(line) and line not in hooked]
-        beneath = [line for line in run.places if _is_in_another_library(line) and line not in hooked]
+        beneath = [line for line in run.places if _is_in_another_library(line) and line not in hooked] + of_models
         idle = min(time_in(run, called), max(_recorded_python(case, run, called) - share, 0.0))
         under = min(time_in(run, beneath), _recorded_python(case, run, beneath, unseen=0))
         beneath = beneath if under > 0 else []
@@ -344,6 +348,28 @@ def _is_in_another_library(line: SampledLine) -> bool:
     """
     away = line.leaf not in {CALLED, BEFORE} and not is_torchs(line.leaf) and not _runs_in_a_part(line)
     return away and line.part in _PARTS and not is_logging(line)
+
+
+def _of_models(run: RunSummary, lines: list[SampledLine]) -> list[SampledLine]:
+    """Those of the lines at which another library calls torch: a model outside of the passes that learn.
+
+    Its functions were found at a line at which torch's were found, too. Only a recording shows whether they compute
+    themselves or call torch's operators.
+    """
+    everything: defaultdict[tuple[str, int], float] = defaultdict(float)
+    torchs: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for line in lines_where(run, lambda line: line.part == "other"):
+        everything[line.file, line.line] += line.share
+        if _is_library(line):
+            torchs[line.file, line.line] += line.share
+    return [
+        line
+        for line in lines
+        if line.leaf not in {CALLED, BEFORE}
+        and not is_torchs(line.leaf)
+        and not is_of_its_file(line)
+        and torchs[line.file, line.line] >= _CALLS_TORCH * everything[line.file, line.line]
+    ]
 
 
 def _is_compiled(case: Case, run: RunSummary) -> bool:
