@@ -57,6 +57,17 @@ def test_what_fusing_spares() -> None:
     assert chain.start_ns == 1_000_000
 
 
+@pytest.mark.parametrize(("stream", "runs_at", "joined"), [(8, 1_200_000, False), (8, 1_700_000, True)])
+def test_kernels_between_which_another_stream_computes_are_no_chain(stream: int, runs_at: int, *, joined: bool) -> None:
+    built = trace(deviceProperties=[A100])
+    for place, at in enumerate((1_000_000, 1_500_000)):
+        built.operator("aten::mul", at=10_000 * place, lasts=9_000, **{"Input Dims": [[N], [N]]})
+        built.launch(ELEMENTWISE, at=10_000 * place + 1_000, runs_at=at, lasts=30_000, stream=7)
+    built.operator("aten::mm", at=30_000, lasts=9_000)
+    built.launch("nvjet", at=31_000, runs_at=runs_at, lasts=50_000, stream=stream)
+    assert bool(chains(built).fusible) is joined
+
+
 def test_a_fused_kernels_time_is_its_bytes_at_85_percent_of_the_bandwidth() -> None:
     size = 10**8
     big = [("aten::mul", ELEMENTWISE, 900_000, [[size], [size]]), ("aten::relu", ELEMENTWISE, 600_000, [[size]])]

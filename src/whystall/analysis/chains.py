@@ -44,7 +44,7 @@ class _Stream:
     duration: NDArray[np.int64]
     owner: NDArray[np.int32]
     code: NDArray[np.int64]
-    follows: NDArray[np.bool_]  # whether the next event is on the same stream
+    follows: NDArray[np.bool_]  # whether the next event is on the same stream, and no kernel of another ran between
 
     @property
     def gap(self) -> NDArray[np.int64]:
@@ -92,8 +92,11 @@ def _in_stream_order(
     # One code per operator, or per kernel name where the trace links none.
     code = np.where(named >= 0, tree.name_of[np.maximum(named, 0)] if len(tree.name_of) else -1, -1).astype(np.int64)
     code = np.where(code >= 0, code, len(tree.names) + classified.name_of[rows])
-    follows = np.append(number[rows][1:] == number[rows][:-1], False) if len(rows) else np.zeros(0, np.bool_)
-    return _Stream(rows, start[rows], table["duration_ns"].to_numpy()[rows], owner, code, follows)
+    duration = table["duration_ns"].to_numpy()[rows]
+    computing = np.sort(start[rows][classified.class_of[rows] == COMPUTE])
+    between = np.searchsorted(computing, start[rows][1:]) - np.searchsorted(computing, (start[rows] + duration)[:-1])
+    follows = np.append((number[rows][1:] == number[rows][:-1]) & (between <= 0), False)[: len(rows)]
+    return _Stream(rows, start[rows], duration, owner, code, follows)
 
 
 def _fusible(

@@ -131,9 +131,9 @@ def _accelerator_measures(device: Device) -> Iterator[_Measure]:
     yield "Idle", device.idle_ns, gaps, "Nothing runs; the events are gaps"
     if device.idle_cause:
         cause = device.idle_cause
-        yield "Idle: host late", cause.host_late_ns, None, "The next event was not launched yet"
-        yield "Idle: queued but waiting", cause.queued_but_waiting_ns, None, "The next event was launched, and waited"
-        yield "Idle: launch unknown", cause.launch_unknown_ns, None, "The next event has no launch call in the file"
+        yield "Idle: launched in the gap", cause.host_late_ns, None, "Gaps in which the next event was launched"
+        yield "Idle: launched before", cause.queued_but_waiting_ns, None, "Gaps before which the next event was launched"
+        yield "Idle: launch unknown", cause.launch_unknown_ns, None, "Gaps whose next event has no launch call"
     short = device.short_kernels
     yield "Short events", short.total_ns, short.count, f"Events shorter than {fmt.duration(short.threshold_ns)}"
     yield "Launch in the file", None, device.launch.linked, "Events whose launch call was recorded"
