@@ -16,11 +16,14 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.converted_weights import converted_weights
 from whystall.diagnosis.detectors.host_calls import count_per_step
+from whystall.diagnosis.detectors.outer_calls import outer_calls, places_among
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
-from whystall.trace.columns import codes
+from whystall.trace.columns import codes, judged
+from whystall.trace.recorded_sizes import Shape, first_size
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_RATIO: Final = CAUSE.threshold("least_ratio")
@@ -28,6 +31,12 @@ _LEAST_STORED: Final = CAUSE.threshold("least_stored")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 # Sizes of a tensor without dimensions: a number that became one, which is no data in the wrong type.
 _SCALAR: Final = re.compile(r"^\s*\[\s*\[\s*\]")
+# Operators of a norm or a softmax, which are computed in more precision than their input has.
+_STATISTICS: Final = frozenset(
+    f"aten::{name}"
+    for name in ("mean", "rsqrt", "var", "var_mean", "std", "softmax", "log_softmax", "linalg_vector_norm")
+)
+_BETWEEN: Final = int(CAUSE.threshold("between"))
 _FLOATING: Final = ("float", "double", "c10::Half", "c10::BFloat16")
 
 
@@ -49,6 +58,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             removal=case.without(nodes | case.host_within_operators(rank, outer)),
             method="replay: without these copies",
             code=code_of(case, nodes),
+            remedy=_remedy(case, rank, copies, per_step),
             ranks=(rank.rank,),
             uncertainty=0.3,
             confidence=0.85,
@@ -112,6 +122,32 @@ def _casts(rank: RankCase) -> tuple[Mask, Mask]:
     copies &= ~_of_autocast(rank, names, parent)
     outer[parent[copies]] = True
     return copies, outer
+
+
+def _remedy(case: Case, rank: RankCase, copies: Mask, per_step: int) -> Remedy | None:
+    """Another remedy where most casts stand around the arithmetic of norms: these are not of weights."""
+    around = copies & _around_statistics(rank, copies)
+    return CAUSE.remedies["norms"] if case.time_of(case.work_of(rank, around)) > per_step / 2 else None
+
+
+def _around_statistics(rank: RankCase, copies: Mask) -> Mask:
+    """The copies in calls that cast a tensor, between which and the cast of its result a mean or the like is taken."""
+    table = rank.trace.operators
+    calls = outer_calls(rank)
+    place = places_among(rank, calls)
+    names = table["name"].cast(str).gather(calls).to_list()
+    sizes = dict(
+        zip(place[copies].tolist(), judged(table.select("input_dims").filter(copies), first_size), strict=True)
+    )
+    statistics = np.append(0, np.cumsum([name in _STATISTICS for name in names]))
+    chosen = np.zeros(len(calls), np.bool_)
+    last: dict[Shape, int] = {}
+    for at in sorted(one for one in sizes if one >= 0):
+        before = last.get(sizes[at], -_BETWEEN - 1)
+        if at - before <= _BETWEEN and statistics[at] > statistics[before + 1]:
+            chosen[[before, at]] = True
+        last[sizes[at]] = at
+    return (place >= 0) & chosen[np.maximum(place, 0)] if len(calls) else np.zeros(len(table), np.bool_)
 
 
 def _of_autocast(rank: RankCase, names: pl.Series, parent: NDArray[np.int64]) -> Mask:
