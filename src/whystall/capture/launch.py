@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -149,17 +149,34 @@ def run_watched(
     Signals that come here go on to the command, except SIGUSR2, which calls ``on_request``.
     """
     environment = watched_environment(config, dict(os.environ))
-    try:
-        process = subprocess.Popen(launch.command, env=environment)  # noqa: S603 - it is what the user asked to run
-    except FileNotFoundError:
-        raise UsageError(f"{launch.command[0]}: no such command") from None
-    except PermissionError:
-        raise UsageError(f"{launch.command[0]}: permission denied") from None
-    with _handing_on(process, on_request), meanwhile(process.terminate):
-        code = process.wait()
+    code = run_command(launch.command, environment, meanwhile, on_request=on_request)
     with contextlib.suppress(OSError):
         publish_held(Path(config.folder))
     return code
+
+
+def run_command(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    meanwhile: Meanwhile = contextlib.nullcontext,
+    *,
+    on_request: Callable[[], None] | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> int:
+    """Runs a command to its end; its exit code, or ``-signal`` where a signal ended it.
+
+    Signals that come here go on to it; SIGUSR2 calls ``on_request`` instead, where that is given. ``stdout`` and
+    ``stderr`` are files for its output. Raises `UsageError` where it cannot be started.
+    """
+    try:
+        process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)  # noqa: S603 - it is what the user asked to run
+    except FileNotFoundError:
+        raise UsageError(f"{command[0]}: no such command") from None
+    except PermissionError:
+        raise UsageError(f"{command[0]}: permission denied") from None
+    with _handing_on(process, on_request), meanwhile(process.terminate):
+        return process.wait()
 
 
 # Signals that end a process by default. Without a handler the launcher would end, and the job would go on alone.
@@ -170,7 +187,7 @@ _HANDED_ON: Final = (
 
 
 @contextlib.contextmanager
-def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]) -> Iterator[None]:
+def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None] | None) -> Iterator[None]:
     canary = Canary()
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
@@ -182,7 +199,7 @@ def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None]
             process.send_signal(number)
 
     handlers: dict[int, Callable[[int, FrameType | None], None]] = dict.fromkeys(_HANDED_ON, hand_on)
-    handlers[signal.SIGUSR2] = lambda *_: on_request()
+    handlers[signal.SIGUSR2] = hand_on if on_request is None else lambda *_: on_request()
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

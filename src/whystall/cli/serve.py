@@ -1,4 +1,4 @@
-"""``whystall serve report``: why a language-model server was slow, from the files of a served run."""
+"""``whystall serve``: why a language-model server is slow, from files of a served run, or from one that it starts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whystall.cli import inputs, output
+from whystall.errors import UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -24,19 +25,48 @@ class Serve:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
-        parser.add_argument("action", choices=("report",), help="report: explain a run from its files")
+        parser.usage = (
+            "whystall serve report [options] PATH...\n"
+            "       whystall serve run [-o DIR] [--every S] [--no-flags] [-f] -- vllm serve MODEL [ARGS...]"
+        )
+        parser.add_argument(
+            "action",
+            choices=("report", "run"),
+            help="report: explain a run from its files; run: start a server, record it, and report when it stops",
+        )
         parser.add_argument(
             "paths",
             nargs="+",
-            metavar="PATH",
-            help="a folder with the files of a served run, or the files: they are found by content, plain or gzip",
+            metavar="PATH|COMMAND",
+            help="report: a folder with the files of a served run, or the files, found by content, plain or gzip; "
+            "run: the server's command, after --",
+        )
+        parser.add_argument(
+            "--every", default="1", metavar="S", help="run: seconds between two readings of /metrics (1; at least 0.33)"
+        )
+        parser.add_argument(
+            "--no-flags", action="store_true", help="run: do not add the flag that logs each engine step"
         )
         parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
         parser.add_argument("--no-limits", action="store_true", help="read a packed file at any unpacked size")
-        output.add_output(parser)
+        parser.add_argument(
+            "-o",
+            "--output",
+            action="append",
+            default=[],
+            metavar="FILE|DIR",
+            help="report: also write .html, .json or .txt; run: the run's folder (whystall-runs/TIME-serve)",
+        )
+        output.add_force(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
-        """Prints the verdict, the ledgers and the findings; 0."""
+        """Prints the verdict, the ledgers and the findings; 0, or the exit code of a server that it starts."""
+        if options.action == "run":
+            from whystall.cli import serve_run
+
+            if options.json or options.no_limits:
+                raise UsageError("--json and --no-limits belong to `serve report DIR`, when the server has stopped")
+            return serve_run.run(options.paths, options, console)
         output.targets(options)
         from whystall.report.serving_text import serving_document
         from whystall.serving.outcome import explain_run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from whystall.serving.readers.reader import Source
@@ -39,38 +40,40 @@ class Prometheus:
 
     def read(self, source: Source) -> Part:
         """Sums over all engines of each series."""
-        values: dict[str, float] = {}
-        config: dict[str, str] = {}
-        engines: dict[str, float] = {}
-        started: float | None = None
-        for line in source.lines():
-            if line.startswith(_PROCESS_START):
-                started = _number(line.removeprefix(_PROCESS_START).split()[:1])
-            elif line.startswith(_PROCESS_CPU) and (used := _number(line.removeprefix(_PROCESS_CPU).split()[:1])):
-                values["process_cpu_seconds"] = used
-            found = _LINE.match(line)
-            name = None if found is None else found[1].decode().removesuffix("_total")
-            if found is None or name is None or name.endswith((_BUCKETS, "_created")) or len(values) > _MOST_NAMES:
-                continue
-            labels = dict(_LABEL.findall(found[2] or b""))
-            if name == "cache_config_info":
-                config |= {key.decode(): labels[key].decode("ascii", "replace") for key in _CONFIG if key in labels}
-                continue
-            value = _number([found[3]])
-            if value is None:
-                continue
-            name = _OLDER.get(name, name)
-            if name in _SPLIT and _PLAIN.match(part := labels.get(_SPLIT[name], b"").decode("ascii", "replace")):
-                name = f"{name}.{part}"
-            values[name] = values.get(name, 0.0) + value
-            if name == "request_success" and len(engine := labels.get(b"engine", b"0")) <= 6 and engine.isdigit():
-                engines[engine.decode()] = engines.get(engine.decode(), 0.0) + value
-        return Part(
-            self.kind,
-            metrics=Metrics(values, config, engines, started),
-            settings=_settings(config),
-            engines=max(len(engines), 1),
-        )
+        metrics = metrics_of(source.lines())
+        settings = _settings(metrics.config)
+        return Part(self.kind, metrics=metrics, settings=settings, engines=max(len(metrics.engines), 1))
+
+
+def metrics_of(lines: Iterable[bytes]) -> Metrics:
+    """The reading that a text's lines give."""
+    values: dict[str, float] = {}
+    config: dict[str, str] = {}
+    engines: dict[str, float] = {}
+    started: float | None = None
+    for line in lines:
+        if line.startswith(_PROCESS_START):
+            started = _number(line.removeprefix(_PROCESS_START).split()[:1])
+        elif line.startswith(_PROCESS_CPU) and (used := _number(line.removeprefix(_PROCESS_CPU).split()[:1])):
+            values["process_cpu_seconds"] = used
+        found = _LINE.match(line)
+        name = None if found is None else found[1].decode().removesuffix("_total")
+        if found is None or name is None or name.endswith((_BUCKETS, "_created")) or len(values) > _MOST_NAMES:
+            continue
+        labels = dict(_LABEL.findall(found[2] or b""))
+        if name == "cache_config_info":
+            config |= {key.decode(): labels[key].decode("ascii", "replace") for key in _CONFIG if key in labels}
+            continue
+        value = _number([found[3]])
+        if value is None:
+            continue
+        name = _OLDER.get(name, name)
+        if name in _SPLIT and _PLAIN.match(part := labels.get(_SPLIT[name], b"").decode("ascii", "replace")):
+            name = f"{name}.{part}"
+        values[name] = values.get(name, 0.0) + value
+        if name == "request_success" and len(engine := labels.get(b"engine", b"0")) <= 6 and engine.isdigit():
+            engines[engine.decode()] = engines.get(engine.decode(), 0.0) + value
+    return Metrics(values, config, engines, started)
 
 
 def _number(words: list[bytes]) -> float | None:
@@ -81,7 +84,7 @@ def _number(words: list[bytes]) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _settings(config: dict[str, str]) -> Settings:
+def _settings(config: Mapping[str, str]) -> Settings:
     def whole(name: str) -> int | None:
         text = config.get(name, "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

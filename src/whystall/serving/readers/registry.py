@@ -5,6 +5,7 @@ from __future__ import annotations
 from whystall.serving.readers.aiperf import Aiperf
 from whystall.serving.readers.bench import Bench
 from whystall.serving.readers.guidellm import Guidellm
+from whystall.serving.readers.metrics_series import MetricsSeries
 from whystall.serving.readers.otlp import Otlp
 from whystall.serving.readers.prometheus import Prometheus
 from whystall.serving.readers.reader import ServingReader
@@ -14,6 +15,7 @@ from whystall.serving.readers.worker_trace import WorkerTrace
 
 READERS: tuple[ServingReader, ...] = (
     Prometheus(),
+    MetricsSeries(),
     Guidellm(),
     Aiperf(),
     Bench(),

@@ -78,6 +78,11 @@ class VllmLog:
         )
 
 
+def is_step_line(line: bytes) -> bool:
+    """Whether a line is that of an engine step."""
+    return _STEP.search(line) is not None
+
+
 def _add(columns: list[array[int]], step: re.Match[bytes]) -> None:
     for column, group in zip(columns, (2, 3, 4, 5), strict=False):
         column.append(int(step[group]))

@@ -1,0 +1,80 @@
+"""The series of counts that ``whystall serve run`` keeps of ``/metrics``: JSON lines, one a reading that differs.
+
+Running and waiting requests of a reading stand beside those of the log's stats lines, which come every ten seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from whystall.json_text import NotJsonError, parse_json
+from whystall.serving.readers.reader import Source
+from whystall.serving.records import Metrics, Part
+
+__all__ = ["HEAD", "Counts", "MetricsSeries"]
+
+_SCHEMA: Final = "whystall.serving-series/1"
+HEAD: Final = b'{"schema":"%s"}' % _SCHEMA.encode()
+"""The first line."""
+_MOST: Final = 500_000
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """The counts of a reading at a time (seconds since 1970); ``cache`` is the share of blocks in use."""
+
+    at_s: float
+    running: int = 0
+    waiting: int = 0
+    cache: float = 0.0
+    preemptions: int = 0
+    finished: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+
+    @classmethod
+    def of(cls, at_s: float, metrics: Metrics) -> Counts:
+        """The counts of a whole reading."""
+        values = metrics.values
+
+        def whole(name: str) -> int:
+            return int(values.get(name, 0.0))
+
+        return cls(
+            round(at_s, 3),
+            whole("num_requests_running"),
+            whole("num_requests_waiting"),
+            round(values.get("kv_cache_usage_perc", 0.0), 4),
+            whole("num_preemptions"),
+            whole("request_success"),
+            whole("prompt_tokens"),
+            whole("generation_tokens"),
+        )
+
+    def same(self, other: Counts) -> bool:
+        """Whether nothing but the time differs."""
+        return msgspec.structs.replace(self, at_s=other.at_s) == other
+
+
+class MetricsSeries:
+    """Reads such a series."""
+
+    kind = "series of /metrics"
+
+    def recognizes(self, head: bytes) -> bool:
+        """Whether the first line is that of a series."""
+        return head.startswith(HEAD)
+
+    def read(self, source: Source) -> Part:
+        """Running and waiting requests of each reading. A line that was cut is left out."""
+        found: list[tuple[int, int]] = []
+        for line in source.lines():
+            if line.startswith(HEAD) or len(found) >= _MOST:
+                continue
+            try:
+                counts = parse_json(line, Counts)
+            except NotJsonError:
+                continue
+            found.append((max(counts.running, 0), max(counts.waiting, 0)))
+        return Part(self.kind, waiting=tuple(found))

@@ -1,0 +1,77 @@
+"""The flags of the vLLM that a command will start, read from its source: nothing of it is imported.
+
+``vllm serve --help=all`` gives the same list after ten seconds of imports. The Python of the command is asked for the
+folder of its vLLM alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from whystall.disk import reading
+from whystall.serving.recording.command import ServerCommand
+
+__all__ = ["flags_of"]
+
+_SOURCES: Final = ("engine/arg_utils.py", "entrypoints/launchers/cli_args.py", "entrypoints/openai/cli_args.py")
+"""The files that declare the flags of ``vllm serve`` (0.32, and the older place of the last two)."""
+_FLAG: Final = re.compile(rb"""["'](--[a-z][a-z0-9-]{1,80})["']""")
+_LARGEST: Final = 4 << 20
+_TIMEOUT_S: Final = 20.0
+_WHERE: Final = (
+    "import importlib.util as u; s = u.find_spec('vllm'); "
+    "print(s.submodule_search_locations[0] if s and s.submodule_search_locations else '')"
+)
+
+
+def flags_of(command: ServerCommand) -> frozenset[str] | None:
+    """The flags that the server's version declares; ``None`` where its source was not found."""
+    python = command.program if command.is_python else _python_of(command.program)
+    folder = None if python is None else _folder(python)
+    if folder is None:
+        return None
+    found: set[str] = set()
+    for name in _SOURCES:
+        try:
+            text = reading.content(folder / name, _LARGEST)
+        except OSError:
+            continue
+        found |= {flag.decode("ascii") for flag in _FLAG.findall(text)}
+    return frozenset(found) or None
+
+
+def _python_of(program: str) -> str | None:
+    """The interpreter in the first line of a console script."""
+    path = shutil.which(program)
+    if path is None:
+        return None
+    try:
+        with Path(path).open("rb") as file:
+            first = file.readline(1024).decode("utf-8", "replace").strip()
+    except OSError:
+        return None
+    words = first.removeprefix("#!").split() if first.startswith("#!") else []
+    if words[:1] == ["/usr/bin/env"]:
+        words = words[1:]
+    return words[0] if words and "python" in Path(words[0]).name else None
+
+
+def _folder(python: str) -> Path | None:
+    """The folder of the package ``vllm`` that an interpreter finds."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the Python of the command that the user asked to run
+            [python, "-c", _WHERE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            text=True,
+        )
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return None
+    lines = done.stdout.splitlines()
+    return Path(lines[-1]) if done.returncode == 0 and lines and lines[-1] else None
