@@ -14,6 +14,7 @@ class WaitRow:
     """A kind of wait, and the patterns of the names around it; all that are given must match."""
 
     kind: str
+    named: str
     frame: re.Pattern[str] | None
     operator: re.Pattern[str] | None
     copy: re.Pattern[str] | None
@@ -32,6 +33,7 @@ def wait_rows() -> tuple[WaitRow, ...]:
     return tuple(
         WaitRow(
             row["kind"],
+            row["named"],
             _in(row, "frame"),
             _in(row, "operator"),
             _in(row, "copy"),

@@ -43,10 +43,10 @@ def operators_around(rank: RankCase, calls: Mask, kind: str) -> str:
     return max(found, key=lambda name: (found[name], name), default="")
 
 
-def kind_of_waits(case: Case, rank: RankCase, calls: Mask, *, least: float) -> str | None:
-    """The kind of the waits (host events of a rank) that leave the device idle longest in the window.
+def kinds_of_waits(case: Case, rank: RankCase, calls: Mask) -> list[tuple[str, float]]:
+    """Kinds of some waits (host events of a rank) by their share of the device's idle time around them in the window.
 
-    ``None`` where no kind has the share ``least`` of that idle time.
+    The largest comes first. Where the device does not idle around any, the number of waits counts.
     """
     first, last = rank.offsets["runtime_calls"]
     begin, end = case.window_on(rank)
@@ -54,14 +54,20 @@ def kind_of_waits(case: Case, rank: RankCase, calls: Mask, *, least: float) -> s
     start = table["ts_ns"].to_numpy()
     rows = np.flatnonzero(calls[first:last] & (start >= begin) & (start < end))
     if not len(rows):
-        return None
+        return []
     idle = idle_around_ns(rank, (start + table["duration_ns"].to_numpy())[rows])
     weight = idle if idle.any() else np.ones(len(rows), np.int64)
     sums: Counter[str] = Counter()
     for kind, own in zip(_kinds(rank, rows), weight.tolist(), strict=True):
         sums[kind] += own
-    kind, most = max(sums.items(), key=lambda item: (item[1], item[0]))
-    return kind if kind != _UNKNOWN and most >= least * sum(sums.values()) else None
+    whole = sum(sums.values())
+    order = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return [(kind, own / whole) for kind, own in order if kind != _UNKNOWN]
+
+
+def words_for(kind: str) -> str:
+    """The words for a kind of wait in a report."""
+    return next(row.named for row in wait_rows() if row.kind == kind)
 
 
 def idle_of_calls(rank: RankCase, calls: Mask) -> NDArray[np.int64]:

@@ -261,6 +261,12 @@ def test_a_remedy_needs_most_of_the_idle_time() -> None:
     finding = found_in(job.built)["host.sync"]
     assert finding.remedy is not None
     assert finding.remedy == sync.CAUSE.remedies["when_inference"]
+    [kinds] = [row.value for row in finding.evidence if row.what == "idle time around them, by kind"]
+    assert sorted(str(kinds).split(", ")) == [
+        "single values that are read (33%)",
+        "sizes that depend on values (33%)",
+        "truth values of tensors (33%)",
+    ]
 
 
 def read_in(job: Job, operator: str) -> None:

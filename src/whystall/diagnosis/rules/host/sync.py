@@ -24,7 +24,7 @@ from whystall.diagnosis.detectors.host_calls import (
     waited_ns,
     waiting_calls,
 )
-from whystall.diagnosis.detectors.wait_kinds import idle_of_calls, kind_of_waits, operators_around
+from whystall.diagnosis.detectors.wait_kinds import idle_of_calls, kinds_of_waits, operators_around, words_for
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -39,6 +39,7 @@ CAUSE: Final = cause_beside(__name__)
 _OF_WAITS: Final = CAUSE.threshold("of_waits")
 # The kind of wait for which the entry's own remedy, or that of the job's circumstances, is written.
 _READ: Final = "read"
+_OF_A_PART: Final = CAUSE.threshold("of_a_part")
 _MANY: Final = CAUSE.threshold("many")
 _WITHIN: Final = "within"
 # Operators that hand a single value to Python, and do nothing else.
@@ -65,7 +66,8 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
     waited = waited_ns(case, rank, calls, case.replayed.target[waits])
     times = f"{per_step:.0f} times" if per_step >= 1.5 else "once"
     recorded = rank.analysis.signals.get("sync_events")
-    kind = kind_of_waits(case, rank, calls, least=_OF_WAITS)
+    kinds = [(kind, share) for kind, share in kinds_of_waits(case, rank, calls) if share >= _OF_A_PART]
+    kind = kinds[0][0] if kinds and kinds[0][1] >= _OF_WAITS else None
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=waited,
@@ -75,6 +77,11 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
             ),
             evidence.time("spent in them", waited, per=case.per),
             *(evidence.text("called by", name) for name in callers(rank, calls)[:3]),
+            *(
+                (evidence.text("idle time around them, by kind", ", ".join(f"{words_for(one)} ({share:.0%})" for one, share in kinds)),)
+                if len(kinds) > 1
+                else ()
+            ),
         ),
         removal=Change(duration=_without_reads(case, rank, calls), removed_edges=waits),
         # An engine that does not wait runs one step ahead, and no further.
