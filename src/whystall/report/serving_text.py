@@ -14,6 +14,7 @@ from whystall.serving.parts import TITLES
 from whystall.serving.parts import Part as RequestPart
 from whystall.serving.predictions import Metric, SelfCheck
 from whystall.serving.request_ledger import RequestLedger
+from whystall.serving.server_means import ServerMeans
 
 _LONGEST_NOTE = 300
 _MOST_NOTES = 16
@@ -27,6 +28,8 @@ def serving_document(found: Outcome) -> Document:
     if found.p50 is not None and found.p99 is not None:
         parts += [Heading("A request's time"), _requests(found, found.p50, found.p99)]
         parts.append(Lines(tuple(_residuals(found))))
+    if found.server_means is not None:
+        parts += [Heading("A request's time at the server"), _server_means(found.server_means)]
     if found.steps is not None:
         parts += [Heading("The engine's steps"), _steps(found), Lines(tuple(_engine(found)))]
     for number, finding in enumerate(found.findings, start=1):
@@ -40,7 +43,12 @@ def serving_document(found: Outcome) -> Document:
 
 def _facts(found: Outcome) -> Iterator[str]:
     failed = f", {count(found.failed)} failed" if found.failed else ""
-    yield f"{plural(found.requests, 'request')}{failed}; read: {', '.join(found.sources)}."
+    requests = plural(found.requests, "request")
+    if found.server_means is not None:
+        requests = f"{plural(found.server_means.requests, 'request')} by the server's count"
+    if found.by_server:
+        requests = f"{requests} by the server's spans, without HTTP and waits of a client"
+    yield f"{requests}{failed}; read: {', '.join(found.sources)}."
     placed = found.placement
     if placed is not None and placed.requests:
         yield (
@@ -62,11 +70,26 @@ def _requests(found: Outcome, median: RequestLedger, tail: RequestLedger) -> Gri
     ]
     total = sum(found.means_ns.values())
     rows.append(("sum", _time(median.total_ns), _time(tail.total_ns), _time(total)))
-    rows.append(("time to first token, by the client", _time(median.ttft_ns), _time(tail.ttft_ns), Cell(UNKNOWN)))
+    clock = "server" if found.by_server else "client"
+    rows.append((f"time to first token, by the {clock}", _time(median.ttft_ns), _time(tail.ttft_ns), Cell(UNKNOWN)))
     rows.append(("prompt and output tokens", _sizes(median), _sizes(tail), Cell(UNKNOWN)))
-    head = "From the intended send to the last token, of single requests at the median and the 99th percentile"
+    begin = "arrival at the server" if found.by_server else "intended send"
+    head = f"From the {begin} to the last token, of single requests at the median and the 99th percentile"
     labels = ("Part", "p50 request", "p99 request", "mean of all")
     return grid(head, labels, rows)
+
+
+def _server_means(means: ServerMeans) -> Grid:
+    """The mean request, whose parts add up to its time."""
+    rows = [
+        (TITLES[part], _time(time), Cell(share(time / max(means.total_ns, 1)))) for part, time in means.parts.items()
+    ]
+    rows.append(("sum", _time(means.total_ns), Cell(UNKNOWN)))
+    rows.append(("time to first token", _time(means.ttft_ns), Cell(UNKNOWN)))
+    sizes = f"{quantity(means.prompt_tokens)} + {quantity(means.output_tokens)}"
+    rows.append(("prompt and output tokens", Cell(sizes), Cell(UNKNOWN)))
+    head = f"From its arrival at the server to its last token, mean of {plural(means.requests, 'request')}"
+    return grid(head, ("Part", "mean", "share"), rows)
 
 
 def _time(value: int) -> Cell:

@@ -96,10 +96,11 @@ def modules(rank: RankReport, limits: Limits) -> Table:
 
 def phases(rank: RankReport, limits: Limits) -> Table:
     """Forward, backward, optimizer."""
+    accelerated = any(device.kind != "cpu" for device in rank.devices)
     columns = (
         Column("Phase", "text"),
         Column("Device"),
-        Column("Device time"),
+        Column("Device time" if accelerated else "In operators"),
         Column("Share"),
         Column("Events"),
         Column("Host time"),
@@ -117,7 +118,7 @@ def phases(rank: RankReport, limits: Limits) -> Table:
         )
         for row in rank.phases[: limits.rows]
     )
-    caption = "Device and host time of each phase."
+    caption = "Device and host time of each phase." if accelerated else "Time of each phase."
     return tables.table("phases", "Phases", caption, columns, rows, total=len(rank.phases))
 
 
