@@ -93,6 +93,15 @@ def test_an_optimizer_that_steps_less_often_counts() -> None:
     assert steps_of(built)[0] == [("step 1", 1700, 1000)]
 
 
+def test_optimizers_that_step_one_after_the_other_end_one_step() -> None:
+    starts = [at + place * 200 for at in (10_000, 20_000, 30_000) for place in range(6)]
+    assert steps_of(optimizer(trace(), "Adam", *starts))[0] == [("step 1", 11_100, 10_000), ("step 2", 21_100, 10_000)]
+
+
+def test_optimizers_between_which_a_network_runs_end_steps_of_their_own() -> None:
+    assert len(steps_of(optimizer(trace(), "Adam", 1000, 4000, 10_000, 13_000))[0]) == 3
+
+
 def test_an_optimizer_that_stepped_once_does_not() -> None:
     built = optimizer(optimizer(trace(), "Adam", 1000, 2000), "Once", 1600)
     assert steps_of(built)[0] == [("step 1", 1100, 1000)]

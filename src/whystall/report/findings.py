@@ -132,6 +132,8 @@ class FindingsView:
     basis: str | None
     """The base of gains."""
     small_print: tuple[str, ...]
+    hindered: int
+    """How many causes could not be looked for since the recording lacks a signal; others want more ranks or a run."""
 
     @property
     def undecided_causes(self) -> int:
@@ -158,6 +160,7 @@ def findings_view(report: Report, most: int) -> FindingsView:
         undecided=_undecided(report),
         basis=_basis(report),
         small_print=_small_print(report),
+        hindered=_hindered(report),
     )
 
 
@@ -342,6 +345,11 @@ def _undecided(report: Report) -> tuple[Undecided, ...]:
         groups.setdefault(tuple(one.missing_signals), []).append(clean(one.id, 80))
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(Undecided(_joined(needs), tuple(ids)) for needs, ids in ordered)
+
+
+def _hindered(report: Report) -> int:
+    lacking = {signal.partition(" (")[0] for signal in report.source.missing_signals}
+    return len({one.id for one in report.abstained if lacking.intersection(one.missing_signals)})
 
 
 def _joined(signals: Sequence[str]) -> str:

@@ -191,8 +191,8 @@ def _in_short(finding: FindingView, *, is_on_top: bool) -> Iterator[RenderableTy
 def _ending(report: Report, view: FindingsView) -> Iterator[RenderableType]:
     """Losses of the recording, and the command that proves the first remedy."""
     lines = overview.losses(report, limit=2, short=True)
-    if view.undecided_causes and lines:
-        lines = (*lines[:-1], f"{lines[-1]}: {fmt.plural(view.undecided_causes, 'cause')} not looked for")
+    if view.hindered and lines:
+        lines = (*lines[:-1], f"{lines[-1]}: {fmt.plural(view.hindered, 'cause')} not looked for")
     command = next((one.command for one in view.named if one.command), None)
     if lines or command:
         yield ""

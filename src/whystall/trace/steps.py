@@ -91,7 +91,7 @@ def find_steps(
     neither = "no ProfilerStep annotations, no optimizer steps"
     without_marks: tuple[tuple[Callable[[], pl.DataFrame], str], ...] = (
         (
-            lambda: _between_optimizer_steps(_matching(annotations, OPTIMIZER_STEP)),
+            lambda: _between_optimizer_steps(_matching(annotations, OPTIMIZER_STEP), work),
             "optimizer steps (no ProfilerStep annotations)",
         ),
         (lambda: _repeated(annotations.filter(~no_steps), work), f"a repeated annotation ({neither})"),
@@ -177,8 +177,11 @@ def _kinds(steps: pl.DataFrame) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in counted.most_common())
 
 
-def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
-    """Steps that end where the rarest optimizer's step ends (several optimizers count once)."""
+def _between_optimizer_steps(marks: pl.DataFrame, work: Work | None) -> pl.DataFrame:
+    """Steps that end where the rarest optimizer's step ends (several optimizers count once).
+
+    Of optimizers that step one after the other, with next to no work between them, the last one ends the step.
+    """
     counts = marks.group_by("name", maintain_order=True).len().filter(pl.col("len") >= 2)
     if counts.is_empty():
         return pl.DataFrame(schema=STEP_SCHEMA)
@@ -186,6 +189,7 @@ def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
     own = marks.filter(pl.col("name") == fewest)
     # of steps inside each other (or on several threads) every end counts
     ends = np.unique((own["ts_ns"] + own["duration_ns"]).to_numpy())
+    ends = ends[_ends_a_step(ends, np.sort(own["ts_ns"].to_numpy()), work)] if len(ends) > 1 else ends
     if len(ends) < 2:
         return pl.DataFrame(schema=STEP_SCHEMA)
     return pl.DataFrame(
@@ -197,6 +201,19 @@ def _between_optimizer_steps(marks: pl.DataFrame) -> pl.DataFrame:
         },
         schema=STEP_SCHEMA,
     )
+
+
+def _ends_a_step(ends: NDArray[np.int64], begins: NDArray[np.int64], work: Work | None) -> NDArray[np.bool_]:
+    """Which ends of optimizers' steps have the work of a step behind them; the last one has."""
+    following = begins[np.minimum(np.searchsorted(begins, ends[:-1]), len(begins) - 1)]
+    between = np.maximum(following - ends[:-1], 0)
+    if work is not None and len(work.asked_ns):
+        order = np.argsort(work.asked_ns, kind="stable")
+        done = np.append(0, np.cumsum(work.duration_ns[order]))
+        asked = work.asked_ns[order]
+        worked = done[np.searchsorted(asked, following)] - done[np.searchsorted(asked, ends[:-1])]
+        between = worked if worked.any() else between
+    return np.append(between >= _LEAST_OF_MEDIAN * between.max(initial=0), np.True_)
 
 
 def _of_a_module(functions: pl.DataFrame | None, work: Work | None) -> pl.DataFrame:
