@@ -79,6 +79,8 @@ class Serve:
 
 def _next(found: Outcome) -> str:
     """The flags that would show more, or the way to prove the remedy."""
+    if found.server_means is not None or found.by_server:
+        return "put the result of the load's client beside these files, and read them again"
     missing = sorted(set(found.residuals.values()), key=len)
     if missing and found.blame == "unknown":
         return f"start the server with {missing[-1]}, repeat the load, and read the log here"

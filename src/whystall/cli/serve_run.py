@@ -16,17 +16,13 @@ from whystall.errors import UsageError
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Self
 
     from whystall.cli.console import Console
     from whystall.run_folder.description import RunDescription
     from whystall.serving.recording.command import ServerCommand
-    from whystall.serving.recording.output_copy import OutputCopy
-    from whystall.serving.recording.own_lines import OwnLines
-    from whystall.serving.recording.scrape import Scrape
-
-_RECORDING_FLAGS = ("--enable-logging-iteration-details",)
-"""The flags that are added. `docs/how-to/serving.md` says why others are not."""
-_WITHOUT_STATS = "--disable-log-stats"
+    from whystall.serving.recording.plan import Additions
+    from whystall.serving.recording.spans import SpanReceiver
 
 
 def run(words: Sequence[str], options: Namespace, console: Console) -> int:
@@ -38,40 +34,111 @@ def run(words: Sequence[str], options: Namespace, console: Console) -> int:
     from whystall.run_folder import layout
     from whystall.run_folder.claim import claim
     from whystall.run_folder.description import encode
-    from whystall.serving.recording.own_lines import OwnLines
-    from whystall.serving.recording.scrape import Scrape
+    from whystall.serving.recording.command import server_command
 
     every_s = _interval(options.every)
-    command = _server_command(words)
-    flags, sentence = _flags(command, words, unchanged=options.no_flags)
+    command = server_command(words)
+    added = _additions(words, command, unchanged=options.no_flags)
     folder = _folder(options)
     running = _description(words)
     claim(folder, force=options.force, since_s=None, marker=encode(running))
-    own = OwnLines(steps=bool(flags))
-    scrape = Scrape(folder, None if command is None else command.port, every_s, own, time.time())
-    copy = _copy(folder / layout.SERVER_LOG, own)
-    console.note(f"whystall: records into {folder}{sentence}")
-
-    @contextlib.contextmanager
-    def recording(_end: Callable[[], None]) -> Iterator[None]:
-        with copy.copying(), scrape.running():
-            yield
-
-    try:
-        ended = run_command((*words, *flags), os.environ, recording, stdout=copy.stdout, stderr=copy.stderr)
-    finally:
-        copy.close()
+    with _Recording(folder, None if command is None else command.port, every_s, added) as recording:
+        flags = added.flags(recording.endpoint)
+        console.note(f"whystall: records into {folder}{_ending(flags, added)}")
+        ended = run_command(
+            (*words, *flags),
+            os.environ | added.variables,
+            recording.meanwhile,
+            stdout=recording.copy.stdout,
+            stderr=recording.copy.stderr,
+        )
     code = ended if ended >= 0 else SIGNALLED - ended
     try:
         described = msgspec.structs.replace(running, exit_code=code, ended_unix_ns=time.time_ns())
         output.place(folder / layout.RUN_JSON, lambda file: file.write(encode(described)), over=Over.OUR_OWN)
-        if code == 0 or scrape.readings or own.seen_steps:
-            _report(folder, scrape, copy, console)
+        if code == 0 or recording.has_served:
+            _report(folder, recording, console)
     except Exception as error:  # noqa: BLE001 - the server is done; its exit code must not become ours
-        console.error(
-            f"the server was not affected, but its report could not be made ({type(error).__name__}: {error})"
-        )
+        what = f"{type(error).__name__}: {error}"
+        console.error(f"the server was not affected, but its report could not be made ({what})")
     return ended
+
+
+class _Recording:
+    """The copy of the output, the readings of ``/metrics`` and the receiver of spans of one server."""
+
+    def __init__(self, folder: Path, port: int | None, every_s: float, added: Additions) -> None:
+        from whystall.run_folder.layout import SERVER_LOG, SERVER_SPANS
+        from whystall.serving.recording.output_copy import OutputCopy
+        from whystall.serving.recording.own_lines import OwnLines
+        from whystall.serving.recording.scrape import Scrape
+        from whystall.serving.recording.spans import SpanReceiver
+
+        self.own = OwnLines(steps=added.steps)
+        self.scrape = Scrape(folder, port, every_s, self.own, time.time())
+        self._receiver: SpanReceiver | None = None
+        try:
+            self.copy = OutputCopy(folder / SERVER_LOG, self.own)
+        except OSError as error:
+            raise UsageError(f"cannot write {folder / SERVER_LOG}: {error.strerror or error}") from None
+        if added.spans:
+            with contextlib.suppress(OSError):  # without a port for it there are no spans
+                self._receiver = SpanReceiver(folder / SERVER_SPANS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.copy.close()
+        if self._receiver is not None:
+            self._receiver.close()
+
+    @property
+    def endpoint(self) -> str | None:
+        """Where the server sends its spans."""
+        return None if self._receiver is None else self._receiver.endpoint
+
+    @contextlib.contextmanager
+    def meanwhile(self, _end: Callable[[], None]) -> Iterator[None]:
+        """Records while the server runs."""
+        receiving = contextlib.nullcontext() if self._receiver is None else self._receiver.running()
+        with receiving, self.copy.copying(), self.scrape.running():
+            yield
+
+    @property
+    def has_served(self) -> bool:
+        """Whether the server came so far that a report can say something."""
+        return self.scrape.readings > 0 or self.own.seen_steps
+
+    @property
+    def damages(self) -> Iterator[str]:
+        """Sentences on files that are not whole."""
+        from whystall.run_folder.layout import SERVER_LOG
+
+        if self.copy.damage is not None:
+            yield f"{SERVER_LOG} {self.copy.damage}"
+        if self.scrape.damage is not None:
+            yield self.scrape.damage
+        if self._receiver is not None and self._receiver.damage is not None:
+            yield self._receiver.damage
+        if not self.scrape.readings:
+            why = self.scrape.failure or "was not there: no port of 127.0.0.1 answered, or the server stopped at once"
+            yield f"/metrics {why}"
+
+
+def _additions(words: Sequence[str], command: ServerCommand | None, *, unchanged: bool) -> Additions:
+    from whystall.serving.recording.installed import installed_for
+    from whystall.serving.recording.plan import Additions, additions
+
+    if unchanged:
+        return Additions()
+    return additions(words, command, None if command is None else installed_for(command), os.environ)
+
+
+def _ending(flags: Sequence[str], added: Additions) -> str:
+    """The end of the sentence on what is recorded: the flags that were added, and why others were not."""
+    names = " and ".join(flag for flag in flags if flag.startswith("--"))
+    return (f", with {names}" if names else "") + (f"; {added.reason}" if added.reason else "")
 
 
 def _interval(text: str) -> float:
@@ -84,33 +151,6 @@ def _interval(text: str) -> float:
     if not FASTEST_S - 0.01 <= seconds <= 3600:
         raise UsageError(f"--every takes seconds from 0.33 to 3600, not {text}")
     return seconds
-
-
-def _server_command(words: Sequence[str]) -> ServerCommand | None:
-    from whystall.serving.recording.command import server_command
-
-    return server_command(words)
-
-
-def _flags(command: ServerCommand | None, words: Sequence[str], *, unchanged: bool) -> tuple[tuple[str, ...], str]:
-    """The flags to add, and the end of the sentence that says so."""
-    from whystall.serving.recording.installed import flags_of
-
-    wanted = tuple(flag for flag in _RECORDING_FLAGS if command is None or not command.has(flag))
-    if unchanged or not wanted:
-        return (), ""
-    names = " ".join(wanted)
-    if command is None:
-        if any(name in word for word in words for name in _RECORDING_FLAGS):  # within bash -c, or behind docker run
-            return (), ""
-        return (), f"; {names} is not added, since the command is no `vllm serve`: add it for a report on engine steps"
-    known = flags_of(command)
-    if known is None:
-        return (), f"; {names} is not added, since the vLLM of {command.program} was not found: add it if yours has it"
-    present = tuple(flag for flag in wanted if flag in known)
-    if not present:
-        return (), f"; {names} is not added, since this version of vLLM has no such flag"
-    return present, f", with {' '.join(present)}"
 
 
 def _folder(options: Namespace) -> Path:
@@ -138,41 +178,19 @@ def _description(words: Sequence[str]) -> RunDescription:
     )
 
 
-def _copy(path: Path, own: OwnLines) -> OutputCopy:
-    from whystall.serving.recording.output_copy import OutputCopy
-
-    try:
-        return OutputCopy(path, own)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def _report(folder: Path, scrape: Scrape, copy: OutputCopy, console: Console) -> None:
+def _report(folder: Path, recording: _Recording, console: Console) -> None:
     """Prints the report on stderr: stdout belongs to the server."""
     from whystall.errors import InputError
     from whystall.report.document import as_text
     from whystall.report.serving_text import serving_document
-    from whystall.run_folder.layout import SERVER_LOG
     from whystall.serving.outcome import explain_run
 
-    if copy.damage is not None:
-        console.note(f"whystall: {SERVER_LOG} {copy.damage}")
-    if scrape.damage is not None:
-        console.note(f"whystall: {scrape.damage}")
-    if not scrape.readings:
-        console.note(f"whystall: /metrics was not read: {_why_no_metrics(scrape)}")
+    for damage in recording.damages:
+        console.note(f"whystall: {damage}")
     try:
         found = explain_run([folder])
     except InputError:
         console.note(f"whystall: nothing in {folder} is of a vLLM server that served: nothing to report")
         return
     console.note(as_text(serving_document(found), console.width).rstrip())
-    console.next(
-        f"with the result of the load's client: whystall serve report {inputs.shell_quote([str(folder)])} RESULT"
-    )
-
-
-def _why_no_metrics(scrape: Scrape) -> str:
-    if scrape.failure is not None:
-        return f"it {scrape.failure}"
-    return "no port of 127.0.0.1 answered, or the server stopped at once"
+    console.next(f"whystall serve report {inputs.shell_quote([str(folder)])} RESULT, the file of the load's client")

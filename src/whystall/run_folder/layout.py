@@ -28,10 +28,11 @@ FIX_PATCH: Final = "fix.patch"
 FIX_MD: Final = "fix.md"
 """The text of a pull request."""
 SERVER_LOG: Final = "serve-log.txt"
-"""The output of a server that `serve run` started, and what it read of its ``/metrics``: first, last, a series."""
+"""The output of a server that `serve run` started, its ``/metrics`` (first, last, a series), and its spans."""
 METRICS_BEFORE: Final = "serve-metrics-before.txt"
 METRICS_AFTER: Final = "serve-metrics-after.txt"
 METRICS_SERIES: Final = "serve-metrics.jsonl"
+SERVER_SPANS: Final = "serve-spans.jsonl"
 CAPTURE_NOW: Final = "capture-now"
 """A user touches this file to request a window at once."""
 
@@ -51,7 +52,7 @@ _STAGED: Final = re.compile(
     rf"\.whystall-[0-9a-f]{{16}}|\.window{_NUMBER}\.begins(?:\.[0-9]+)?|\.run\.json\.[0-9]+|rank{_NUMBER}\.run\.[0-9]+|rank{_NUMBER}\.flight\.[0-9]+|\.rank{_NUMBER}\.(?:memory|oom)\.pickle\.[0-9]+|\.rank{_NUMBER}\.samples\.jsonl\.[0-9]+|\.rank{_NUMBER}(?:(?:\.window{_NUMBER})?\.trace|\.values)\.json\.gz\.[0-9]+(?:\.json)?"
 )
 _JOURNAL: Final = re.compile(r"process(?P<pid>[1-9][0-9]{0,9})\.job\.jsonl")
-_SERVED: Final = (SERVER_LOG, METRICS_BEFORE, METRICS_AFTER, METRICS_SERIES)
+_SERVED: Final = (SERVER_LOG, METRICS_BEFORE, METRICS_AFTER, METRICS_SERIES, SERVER_SPANS)
 _OF_THE_RUN: Final = frozenset((REPORT_JSON, REPORT_HTML, EXPERIMENTS_JSON, *_SERVED))
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 

@@ -28,7 +28,9 @@ class Case:
 
     @cached_property
     def total_ns(self) -> int:
-        """The mean time of a request from its intended send to its last token."""
+        """The mean time of a request from its intended send to its last token, or else that at the server."""
+        if not self.ledgers and self.analysis.means is not None:
+            return self.analysis.means.total_ns
         return _mean([one.total_ns for one in self.ledgers])
 
     @cached_property
@@ -43,6 +45,8 @@ class Case:
 
     def mean(self, *parts: Part) -> int:
         """The mean of some parts over all requests."""
+        if not self.ledgers and self.analysis.means is not None:
+            return sum(self.analysis.means.parts.get(part, 0) for part in parts)
         return _mean([one.of(*parts) for one in self.ledgers])
 
     def share(self, cost_ns: float) -> float:
@@ -57,7 +61,9 @@ class Case:
         return np.concatenate(gaps) if gaps else np.zeros(0, dtype=np.int64)
 
     def predict(self, make: Callable[[Replayer], Prediction | None]) -> Prediction | None:
-        """A prediction; ``None`` where the replay does not meet its own run."""
+        """A prediction; ``None`` where the replay does not meet its own run, or no request is known to replay."""
+        if not self.ledgers:
+            return None
         check = self.replayer.check
         return make(self.replayer) if check is not None and check.is_trusted else None
 

@@ -56,10 +56,24 @@ def _ordered(found: Sequence[Finding]) -> tuple[Finding, ...]:
     )
 
 
+def _without_requests(case: Case) -> str:
+    """The sentence where the server's counters alone say how long requests took."""
+    means = case.analysis.means
+    if means is None:
+        return "No request of a client is here, so that nothing says what users waited for."
+    largest = max(means.parts, key=lambda part: means.parts[part])
+    time = means.parts[largest]
+    return (
+        f"No cause shows in the server's own files: a request takes {duration(means.total_ns)} there in the mean, and "
+        f"the largest part is {TITLES[largest]}, {duration(time)} or {case.share(time):.0%}. The result of a client "
+        "shows what its users waited for."
+    )
+
+
 def _without_cause(case: Case) -> tuple[str, str]:
     """The sentence where no cause is found: healthy needs the engine's steps, and names the largest part."""
     if not case.ledgers:
-        return "unknown", "No request of a client is here, so that nothing says what users waited for."
+        return "unknown", _without_requests(case)
     largest = max(Part, key=case.mean)
     share, time = case.share(case.mean(largest)), duration(case.mean(largest))
     most = f"the largest part of a request is {TITLES[largest]}, {time} or {share:.0%}"

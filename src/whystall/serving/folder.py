@@ -9,7 +9,16 @@ from typing import Final
 
 from whystall.serving.readers.reader import Source
 from whystall.serving.readers.registry import reader_of
-from whystall.serving.records import Arrival, ClientRequest, ClientRun, Part, ServedRun, Settings
+from whystall.serving.records import (
+    BY_SERVER,
+    Arrival,
+    ClientRequest,
+    ClientRun,
+    Part,
+    ServedRun,
+    ServerRequest,
+    Settings,
+)
 from whystall.trace.errors import InputError
 from whystall.trace.files import Limits, head_of
 
@@ -83,11 +92,12 @@ def _united(parts: Sequence[Part], notes: list[str]) -> ServedRun:
         notes.append("several results of clients are here: the one with most requests is read")
     if len(steps) > 1:
         notes.append("several logs with engine steps are here: the longest is read")
+    spans = tuple(span for part in parts for span in part.spans)
     run = ServedRun(
         sources=tuple(dict.fromkeys(part.kind for part in parts)),
         arrivals=arrivals,
-        client=_with_lateness(clients[0], arrivals) if clients else None,
-        spans=tuple(span for part in parts for span in part.spans),
+        client=_with_lateness(clients[0], arrivals) if clients else _by_server(spans),
+        spans=spans,
         iterations=steps[-1] if steps else None,
         step_parts=next((part.step_parts for part in parts if part.step_parts is not None), None),
         settings=_settings(parts),
@@ -95,6 +105,24 @@ def _united(parts: Sequence[Part], notes: list[str]) -> ServedRun:
         waiting=tuple(count for part in parts for count in part.waiting),
     )
     return replace(_with_metrics(run, parts, notes), notes=tuple(notes))
+
+
+def _by_server(spans: Sequence[ServerRequest]) -> ClientRun | None:
+    """The requests as the server's spans have them, where no client's result is here."""
+    found = [
+        ClientRequest(
+            sent_ns=span.arrived_ns,
+            gate_ns=None,
+            latency_ns=span.e2e_ns,
+            ttft_ns=span.ttft_ns,
+            input_tokens=span.input_tokens,
+            output_tokens=span.output_tokens,
+            key=span.key.removesuffix("-0"),
+        )
+        for span in sorted(spans, key=lambda one: one.arrived_ns)
+        if 0 < span.ttft_ns <= span.e2e_ns and span.output_tokens
+    ]
+    return ClientRun(BY_SERVER, tuple(found)) if found else None
 
 
 def _with_metrics(run: ServedRun, parts: Sequence[Part], notes: list[str]) -> ServedRun:

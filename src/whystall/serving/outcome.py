@@ -11,9 +11,10 @@ from whystall.serving.diagnose import diagnose
 from whystall.serving.folder import read_run
 from whystall.serving.parts import RESIDUALS, Part
 from whystall.serving.predictions import SelfCheck
-from whystall.serving.records import StepParts
+from whystall.serving.records import BY_SERVER, StepParts
 from whystall.serving.request_ledger import RequestLedger, middle
 from whystall.serving.run_analysis import Analysis, analyze_run
+from whystall.serving.server_means import ServerMeans
 from whystall.serving.step_ledger import StepLedger
 from whystall.serving.step_model import StepModel
 from whystall.trace.files import Limits
@@ -41,7 +42,8 @@ class Outcome:
 
     ``slowness`` is the time of all steps over their usual time by the model. ``means_ns`` are the parts' means over all
     requests, ``residuals`` the parts that the sources do not split with the flags that would, ``ledgers`` those of the
-    first requests.
+    first requests, and ``by_server`` says that these are known by the server alone. Where no file names single
+    requests, ``server_means`` has their mean by the server's counters.
     """
 
     headline: str
@@ -63,6 +65,8 @@ class Outcome:
     check: SelfCheck | None
     notes: tuple[str, ...]
     ledgers: tuple[RequestLedger, ...]
+    server_means: ServerMeans | None
+    by_server: bool
 
 
 def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
@@ -91,6 +95,8 @@ def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
         found.check,
         (*run.notes, *analysis.notes, *_failures(analysis)),
         ledgers[:_MOST_LEDGERS],
+        analysis.means,
+        run.client is not None and run.client.tool == BY_SERVER,
     )
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from whystall.serving.parts import Part
+from whystall.serving.records import Iterations
 from whystall.serving.run_analysis import Analysis
 
 __all__ = ["QueueReasons", "queue_reasons"]
+
+Flags = npt.NDArray[np.bool_]
+_FULL_PERMILLE: Final = 900  # of blocks, as in `rules/kv/pressure.toml`
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +33,9 @@ class QueueReasons:
 
 
 def queue_reasons(analysis: Analysis) -> QueueReasons:
-    """The reasons for all requests that waited while steps passed."""
+    """The reasons for all requests that waited while steps passed, or those of the steps if none is placed."""
     steps, times, settings = analysis.run.iterations, analysis.timeline, analysis.settings
-    if steps is None or times is None:
+    if steps is None:
         return QueueReasons()
     running = steps.context_requests + steps.generation_requests
     tokens = steps.context_tokens + steps.generation_tokens
@@ -37,6 +43,8 @@ def queue_reasons(analysis: Analysis) -> QueueReasons:
     budget = np.zeros(len(steps), dtype=np.bool_)
     if settings.max_num_batched_tokens:
         budget = ~seats & (tokens >= settings.max_num_batched_tokens)
+    if times is None:
+        return _of_steps(steps, seats, budget)
     length = np.diff(times.end_ns, prepend=times.start_ns[:1])
     sums = [np.concatenate(([0], np.cumsum(np.where(flag, length, 0)))) for flag in (seats, ~seats & ~budget, budget)]
     found = [0, 0, 0]
@@ -48,4 +56,11 @@ def queue_reasons(analysis: Analysis) -> QueueReasons:
         begin = int(np.searchsorted(times.start_ns, times.start_ns[first] - waited))
         for place, one in enumerate(sums):
             found[place] += int(one[first] - one[min(begin, first)])
+    return QueueReasons(*found)
+
+
+def _of_steps(steps: Iterations, seats: Flags, budget: Flags) -> QueueReasons:
+    """The time of steps at each limit: where requests waited, and nothing says when, it was there."""
+    blocks = ~seats & (steps.kv_permille >= _FULL_PERMILLE)
+    found = (int(steps.elapsed_ns[flag].sum()) for flag in (seats, blocks, budget & ~blocks))
     return QueueReasons(*found)

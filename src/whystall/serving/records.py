@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "BY_SERVER",
     "NO_SETTINGS",
     "Arrival",
     "ClientRequest",
@@ -26,6 +28,8 @@ __all__ = [
     "StepParts",
 ]
 
+BY_SERVER: Final = "the server's spans"
+"""In place of a client's tool: no client's result is there, and requests are as the server saw them."""
 Ints = npt.NDArray[np.int64]
 
 

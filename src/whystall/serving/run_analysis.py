@@ -12,6 +12,7 @@ from whystall.serving.membership import Asked, Membership, Placed, reconstruct
 from whystall.serving.prefix_cache import PrefixCache
 from whystall.serving.records import Arrival, ClientRequest, Iterations, ServedRun, ServerRequest, Settings
 from whystall.serving.request_ledger import Engine, RequestLedger, ledger_of
+from whystall.serving.server_means import ServerMeans, server_means
 from whystall.serving.step_ledger import StepLedger, ledger_of_steps
 from whystall.serving.step_model import Floats, StepModel, context_tokens, fit, prompt_pairs, usual_ns
 from whystall.serving.timeline import Timeline, place_steps
@@ -32,7 +33,7 @@ _FULL_CACHE: Final = 900  # permille of blocks; below it nothing is preempted
 class Analysis:
     """A served run with its ledgers. ``placed``, ``spans`` and ``blocks`` stand beside the client's requests.
 
-    ``usual_ns`` are the model's durations of all steps.
+    ``usual_ns`` are the model's durations of all steps, ``means`` those of requests where no file names single ones.
     """
 
     run: ServedRun
@@ -47,6 +48,7 @@ class Analysis:
     blocks: tuple[tuple[int, ...], ...] = ()
     usual_ns: Floats | None = None
     engine: Engine | None = None
+    means: ServerMeans | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -85,6 +87,7 @@ def analyze_run(run: ServedRun) -> Analysis:
         blocks,
         usual,
         engine,
+        None if ledgers else server_means(run),
         tuple(notes),
     )
 

@@ -13,6 +13,7 @@ from whystall.json_text import NotJsonError, parse_json
 from whystall.serving.readers.reader import Source, nanoseconds
 from whystall.serving.records import Part, ServerRequest
 
+SPAN: Final = "llm_request"
 _MOST: Final = 500_000
 _LATENCY: Final = "gen_ai.latency."
 _TIMES: Final = (
@@ -23,6 +24,11 @@ _TIMES: Final = (
     "time_in_model_decode",
     "time_in_model_inference",
 )
+_KEY: Final = "gen_ai.request.id"
+_PROMPT: Final = "gen_ai.usage.prompt_tokens"
+_COMPLETION: Final = "gen_ai.usage.completion_tokens"
+ATTRIBUTES: Final = frozenset({_KEY, _PROMPT, _COMPLETION, *(_LATENCY + name for name in _TIMES)})
+"""The attributes that are read."""
 _LONGEST_KEY: Final = 200
 
 
@@ -73,7 +79,7 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 
 
 def _request(span: dict[str, Any]) -> ServerRequest | None:
-    if span.get("name") != "llm_request":
+    if span.get("name") != SPAN:
         return None
     values = {
         one["key"]: _plain(one.get("value"))
@@ -81,7 +87,7 @@ def _request(span: dict[str, Any]) -> ServerRequest | None:
         if isinstance(one.get("key"), str)
     }
     times = [values.get(_LATENCY + name) for name in _TIMES]
-    key = values.get("gen_ai.request.id")
+    key = values.get(_KEY)
     if not isinstance(key, str) or not all(isinstance(time, float) and time >= 0 for time in times):
         return None
     e2e, ttft, queue, prefill, decode, inference = (nanoseconds(time) for time in times if isinstance(time, float))
@@ -94,8 +100,8 @@ def _request(span: dict[str, Any]) -> ServerRequest | None:
         prefill,
         decode,
         inference,
-        _whole(values.get("gen_ai.usage.prompt_tokens")),
-        _whole(values.get("gen_ai.usage.completion_tokens")),
+        _whole(values.get(_PROMPT)),
+        _whole(values.get(_COMPLETION)),
     )
 
 

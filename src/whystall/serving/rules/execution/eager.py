@@ -21,7 +21,7 @@ def find(case: Case) -> Finding | None:
     decode = next((one for one in steps.kinds if one.kind == "decode"), None) if steps is not None else None
     if decode is None or not decode.median_ns:
         return None
-    cost = case.mean(Part.DECODE) * min(model.step_ns / decode.median_ns, 1.0)
+    cost = case.mean(Part.DECODE, Part.GENERATION) * min(model.step_ns / decode.median_ns, 1.0)
     if case.share(cost) < CAUSE.threshold("least_share"):
         return None
     return case.finding(

@@ -58,7 +58,7 @@ def _by_cost(case: Case) -> Finding | None:
     if model is None or decode is None or not decode.median_ns:
         return None
     of_step = min(model.step_ns / decode.median_ns, 1.0)
-    cost = case.mean(Part.DECODE) * of_step
+    cost = case.mean(Part.DECODE, Part.GENERATION) * of_step
     if of_step < CAUSE.threshold("least_of_step") or case.share(cost) < CAUSE.threshold("least_share"):
         return None
     return case.finding(

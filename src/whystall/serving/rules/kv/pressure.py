@@ -21,19 +21,24 @@ def find(case: Case) -> Finding | None:
     if steps is None:
         return _by_metrics(case)
     queued, again = case.mean(Part.QUEUE), case.mean(Part.PREEMPTED, Part.RECOMPUTE)
+    recomputed = int(np.maximum(steps.generation_tokens - steps.generation_requests, 0).sum())
+    preemptions = sum(one.preemptions for one in case.ledgers)
+    added = "add"
+    if not any(case.analysis.placed):
+        added = "add at least"  # who was preempted also waits again, which only single requests show
+        preemptions = round(case.run.counted("num_preemptions") or 0)
+        again = _recomputation(case, recomputed)
     reasons = case.queue
     is_full = float(steps.kv_permille.max()) / 1000 >= CAUSE.threshold("full")
     by_blocks = reasons.share(reasons.blocks_ns)
     waits = queued if by_blocks >= CAUSE.threshold("least_of_queue") else 0
     if not is_full or case.share(waits + again) < CAUSE.threshold("least_share"):
         return None
-    preemptions = sum(one.preemptions for one in case.ledgers)
-    recomputed = int(np.maximum(steps.generation_tokens - steps.generation_requests, 0).sum())
     blocks = enough_blocks(case)
     return case.finding(
         CAUSE,
         f"The configuration is at fault: the key-value cache is full, so that requests wait {duration(waits)} in the "
-        f"queue; {preemptions:,} preemptions add {duration(again)} a request.",
+        f"queue; {preemptions:,} preemptions {added} {duration(again)} a request.",
         waits + again,
         Evidence("queue without free blocks, mean", waits, "ns"),
         Evidence("preempted and recomputed, mean", again, "ns"),
@@ -67,7 +72,18 @@ def _by_metrics(case: Case) -> Finding | None:
 def enough_blocks(case: Case) -> int:
     """Blocks for all requests at once."""
     block = case.settings.block_tokens or 16
+    means = case.analysis.means
+    if not case.ledgers and means is not None:
+        most = max((running + waiting for running, waiting in case.run.waiting), default=0)
+        return 1 + most * -(-round(means.prompt_tokens + means.output_tokens) // block)
     return 1 + sum(-(-(one.input_tokens + one.output_tokens) // block) for one in case.ledgers)
+
+
+def _recomputation(case: Case, tokens: int) -> int:
+    """The mean time that computing tokens again took a request, by the cost of prompt tokens."""
+    model, means = case.analysis.model, case.analysis.means
+    requests = len(case.ledgers) or (means.requests if means is not None else 0)
+    return 0 if model is None or not requests else round(model.token_ns * tokens / requests)
 
 
 def _remedy(case: Case, blocks: int) -> str:

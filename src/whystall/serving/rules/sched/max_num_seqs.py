@@ -41,6 +41,8 @@ def find(case: Case) -> Finding | None:
 
 def wanted_seats(case: Case) -> int:
     """The largest number of requests under way at once when none had to queue, as a power of two."""
+    if not case.ledgers:
+        return _power_of_two(max((running + waiting for running, waiting in case.run.waiting), default=0))
     moments = []
     for ledger, request in zip(case.ledgers, case.run.client.requests if case.run.client else (), strict=True):
         if request.sent_ns is not None:
@@ -50,7 +52,11 @@ def wanted_seats(case: Case) -> int:
     for _, change in sorted(moments):
         now += change
         most = max(most, now)
-    return max(1 << (2 * most - 1).bit_length(), 8)
+    return _power_of_two(most)
+
+
+def _power_of_two(most: int) -> int:
+    return max(1 << max(2 * most - 1, 1).bit_length(), 8)
 
 
 def _more(replayer: Replayer, seats: int) -> Prediction | None:
