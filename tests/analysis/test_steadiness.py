@@ -73,13 +73,14 @@ def test_what_is_told_apart(windows: list[int], *, told: bool) -> None:
     assert (unlike_steps(of(windows)) is not None) is told
 
 
-def test_copies_of_the_next_batch_that_run_ahead_begin_no_step() -> None:
-    """The host is three steps ahead: their copies run at once on a stream of their own, their kernels in turn."""
+@pytest.mark.parametrize("early", ["Memcpy HtoD (Pinned -> Device)", "ncclDevKernel_AllGather_RING_LL", "split_copy"])
+def test_work_of_another_stream_that_runs_ahead_begins_no_step(early: str) -> None:
+    """The host is three steps ahead: copies and gathers run at once on another stream, the step's kernels in turn."""
     built = trace()
     for number in range(4):
         at = number * 1_000
         built.step(number, at=at, lasts=1_000)
-        built.launch("Memcpy HtoD (Pinned -> Device)", at=at + 100, runs_at=at + 200, lasts=100, stream=21)
+        built.launch(early, at=at + 100, runs_at=at + 200, lasts=100, stream=21)
         built.launch("gemm", at=at + 400, runs_at=10_000 * number + 5_000, lasts=9_000, stream=7)
     [device] = whystall.analyze(built.load(), cache=False).devices
     assert [step.window_ns for step in device.steps] == [10_000, 10_000, 10_000, 9_000]

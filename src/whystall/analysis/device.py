@@ -228,12 +228,12 @@ def _steps(trace: Trace, account: DeviceAccount, origin_ns: int) -> list[Step]:
 def _first_starts(events: DeviceEvents, steps: int) -> list[int | None]:
     """The start of each step's first event.
 
-    Copies of the next batch, on a stream of their own, run while the work of earlier steps still waits: a step begins
-    after them if it has other events.
+    Copies of the next batch, and fetching parameters ahead, run on streams of their own while the work of earlier steps
+    still waits: a step begins on the stream that computes longest, if it has events there.
     """
     out: list[int | None] = [None] * steps
     attributed = events.step >= 0
-    ahead = (events.class_of == MEMORY) & (events.stream != _main_stream(events))
+    ahead = events.stream != _main_stream(events)
     for chosen in (attributed, attributed & ~ahead):
         rows = np.flatnonzero(chosen)
         found, at = np.unique(events.step[rows], return_index=True)

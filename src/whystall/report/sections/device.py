@@ -132,7 +132,7 @@ def _accelerator_measures(device: Device) -> Iterator[_Measure]:
     if device.idle_cause:
         cause = device.idle_cause
         yield "Idle: launched in the gap", cause.host_late_ns, None, "Gaps in which the next event was launched"
-        yield "Idle: launched before", cause.queued_but_waiting_ns, None, "Gaps before which the next event was launched"
+        yield "Idle: launched before", cause.queued_but_waiting_ns, None, "Gaps whose next event was launched before"
         yield "Idle: launch unknown", cause.launch_unknown_ns, None, "Gaps whose next event has no launch call"
     short = device.short_kernels
     yield "Short events", short.total_ns, short.count, f"Events shorter than {fmt.duration(short.threshold_ns)}"
