@@ -47,6 +47,15 @@ class FusedName:
     unknown: tuple[str, ...]
 
 
+def is_fused(kernel: str) -> bool:
+    """Whether Inductor named a kernel, which it fused from several operators.
+
+    >>> is_fused("triton_poi_fused_mul_silu_3"), is_fused("aten::silu")
+    (True, False)
+    """
+    return _NAME.search(kernel[:_LONGEST]) is not None
+
+
 @lru_cache(maxsize=4096)
 def fused_name(kernel: str, known: frozenset[str]) -> FusedName | None:
     """The operators that ``kernel`` was fused from, out of ``known``; ``None`` where Inductor did not name it.

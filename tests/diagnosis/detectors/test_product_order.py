@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.diagnosis.cases import told_of
 from tests.diagnosis.detectors.recordings import found_in, told_in
+from tests.diagnosis.jobs import A100, Job, shaped
 
 from whystall.diagnosis.finding import Finding
 
@@ -75,3 +77,19 @@ def test_what_must_be_in_this_order_is_none(between: str, tmp_path: Path) -> Non
         return (out, scores.square().mean()) if between == "read twice" else out
 
     assert of_three(found_in(step, tmp_path)) is None
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_fused_kernel_between_two_products_may_write_what_they_hand_over(*, fused: bool) -> None:
+    """An activation in place: its arguments may be recorded otherwise."""
+    job = Job(A100)
+    rows, narrow, wide = 16_384, 1_024, 8_192
+    for _ in job.steps(4):
+        job.operator("aten::mm", "gemm", 2_000_000, **shaped([rows, narrow], [narrow, wide]))
+        if fused:
+            job.operator(
+                "triton_poi_fused_mul_silu_3", "triton_poi_fused_mul_silu_3", 100_000, **shaped([rows, narrow])
+            )
+        job.operator("aten::mm", "gemm", 2_000_000, **shaped([rows, wide], [wide, narrow]))
+        job.wait()
+    assert ("compute.redundant-work" in told_of(job.built)) is not fused

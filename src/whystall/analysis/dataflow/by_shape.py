@@ -22,6 +22,7 @@ from whystall.analysis.hosts import backward_threads, training_thread
 from whystall.analysis.operators import OperatorTree
 from whystall.analysis.work import Call, OperatorWork
 from whystall.cost import kind_of
+from whystall.cost.compiled import is_fused
 from whystall.cost.recorded import UNKNOWN_DTYPE
 from whystall.cost.registry import base_name
 from whystall.cost.shapes import dense, is_view
@@ -142,12 +143,15 @@ def _nodes(trace: Trace, tree: OperatorTree, work: OperatorWork) -> Numbers:
 
 
 def _blind(trace: Trace, tree: OperatorTree, rows: Numbers, of_thread: Numbers) -> Numbers:
-    """The nodes before which a stream of theirs was given kernels by no node: compiled or hand-written ones."""
+    """The nodes before which a stream of theirs was given kernels of unknown effect: compiled or hand-written ones.
+
+    A fused kernel of Inductor's may write into any tensor that it is given.
+    """
     events = trace.device_events
     if events.is_empty() or not len(rows):
         return np.zeros(0, np.int64)
     nodes = np.zeros(len(tree.parent), np.bool_)
-    nodes[rows] = True
+    nodes[rows] = ~matching(trace.operators["name"], is_fused)[rows]
     operator, launch = rows_of(events["operator"]), rows_of(events["launch"])
     covered = (nodes | tree.below(nodes))[operator] & (operator >= 0)
     kernel = (events["kind"] == "kernel").to_numpy() & (launch >= 0)

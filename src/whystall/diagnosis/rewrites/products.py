@@ -106,7 +106,9 @@ def _chains(graph: Dataflow, node: int) -> Iterator[_Chain]:
     ):
         maker, scales = scaled_by_numbers(graph, value)
         one = product_of(graph, maker)
-        if one is None or one.batch != other.batch or sorted(sides) != sorted((one.rows, one.columns)):
+        if one is None or graph.backward[maker] != graph.backward[node]:
+            continue
+        if one.batch != other.batch or sorted(sides) != sorted((one.rows, one.columns)):
             continue
         found = _Chain(one, other, scales, *sides, kept)
         between = [graph.made(maker)[0], *(graph.made(scale)[0] for scale in scales)]

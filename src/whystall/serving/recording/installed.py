@@ -48,8 +48,8 @@ class Installed:
 
 def installed_for(command: ServerCommand) -> Installed | None:
     """The vLLM of a command; ``None`` where its source was not found."""
-    python = command.program if command.is_python else _python_of(command.program)
-    folder, exports_spans = _asked(python) if python is not None else (None, False)
+    python, begin = (command.program, None) if command.is_python else _python_of(command.program)
+    folder, exports_spans = _asked(python, begin) if python is not None else (None, False)
     if folder is None:
         return None
     found: set[str] = set()
@@ -62,27 +62,29 @@ def installed_for(command: ServerCommand) -> Installed | None:
     return Installed(frozenset(found), exports_spans) if found else None
 
 
-def _python_of(program: str) -> str | None:
-    """The interpreter in the first line of a console script."""
+def _python_of(program: str) -> tuple[str | None, Path | None]:
+    """The interpreter in the first line of a console script, and the script's folder, in which it looks first."""
     path = shutil.which(program)
     if path is None:
-        return None
+        return None, None
     try:
         with Path(path).open("rb") as file:
             first = file.readline(1024).decode("utf-8", "replace").strip()
     except OSError:
-        return None
+        return None, None
     words = first.removeprefix("#!").split() if first.startswith("#!") else []
     if words[:1] == ["/usr/bin/env"]:
         words = words[1:]
-    return words[0] if words and "python" in Path(words[0]).name else None
+    python = words[0] if words and "python" in Path(words[0]).name else None
+    return python, Path(path).absolute().parent
 
 
-def _asked(python: str) -> tuple[Path | None, bool]:
+def _asked(python: str, begin: Path | None) -> tuple[Path | None, bool]:
     """The folder of the package ``vllm`` that an interpreter finds, and whether it can export spans."""
     try:
         done = subprocess.run(  # noqa: S603 - the Python of the command that the user asked to run
             [python, "-c", _ASKED],
+            cwd=begin,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,

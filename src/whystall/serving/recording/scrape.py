@@ -83,15 +83,18 @@ class Scrape:
                 self._take(self._read())
             except _NoReadingError as error:
                 self.failure = str(error)
-            except _FAILED as error:
-                timed_out = isinstance(error, TimeoutError)
-                if not isinstance(error, ConnectionRefusedError):  # before it listens, and when it stops
-                    self.failure = f"did not answer in {_TIMEOUT_S:.0f} s" if timed_out else "broke off its answer"
+            except TimeoutError:
+                self.failure = f"did not answer in {_TIMEOUT_S:.0f} s"
+            except ConnectionRefusedError:  # before it listens, and when it stops
+                self._close()
+                continue
+            except _FAILED:
+                self.failure = self.failure or "broke off its answer"
             else:
                 pause = self._every_s
                 continue
             self._close()
-            pause = self._every_s if self.failure is None else min(2 * pause, _RAREST_S)
+            pause = min(2 * pause, _RAREST_S)
         self._close()
 
     def _where(self) -> int | None:
@@ -117,6 +120,7 @@ class Scrape:
                 raise _NoReadingError(f"has more than {_LARGEST >> 20} MiB")
             if time.monotonic() > deadline:
                 raise TimeoutError
+        answer.close()  # or the connection takes no other request
         return b"".join(pieces)
 
     def _take(self, text: bytes) -> None:

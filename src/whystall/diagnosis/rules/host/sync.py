@@ -77,11 +77,7 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
             ),
             evidence.time("spent in them", waited, per=case.per),
             *(evidence.text("called by", name) for name in callers(rank, calls)[:3]),
-            *(
-                (evidence.text("idle time around them, by kind", ", ".join(f"{words_for(one)} ({share:.0%})" for one, share in kinds)),)
-                if len(kinds) > 1
-                else ()
-            ),
+            *((evidence.text("idle time around them, by kind", _listed(kinds)),) if len(kinds) > 1 else ()),
         ),
         removal=Change(duration=_without_reads(case, rank, calls), removed_edges=waits),
         # An engine that does not wait runs one step ahead, and no further.
@@ -100,6 +96,10 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
         confidence=0.95 if recorded else 0.9,
         if_hidden=hidden(rank, f"the host waits for the device {times} {case.per_step}"),
     )
+
+
+def _listed(kinds: list[tuple[str, float]]) -> str:
+    return ", ".join(f"{words_for(kind)} ({share:.0%})" for kind, share in kinds)
 
 
 def _remedy(case: Case, kind: str | None, per_step: float) -> Remedy | None:
