@@ -14,7 +14,8 @@ from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
-_TIMES: Final = re.compile(r"^(cuda|hip)EventElapsedTime")
+# cuDNN's and MIOpen's searches record events around each trial, wait for the second and take the time between.
+_TIMES: Final = re.compile(r"^(cuda|hip)Event(ElapsedTime|Synchronize)")
 
 
 def measured_until(rank: RankCase) -> NDArray[np.int64] | None:

@@ -205,21 +205,29 @@ def test_conversions_around_tensor_cores_are_a_layout() -> None:
     assert "channels_last" in remedy.text
 
 
-def trying(*, often: bool = True, timed: bool = True) -> Job:
+def trying(*, often: bool = True, timed: str = "EventElapsedTime", in_steps: tuple[int, ...] = (0,)) -> Job:
     """Eight steps of a product of 5 ms and of a convolution of 1 ms, before which a library tries two of 4 ms."""
     job = Job(A100)
     for step in job.steps(8):
-        tries = often or step == 0
+        tries = often or step in in_steps
         with job.inside("aten::cudnn_convolution"):
             for _ in range(2 if tries else 0):
                 job.launch("void implicit_convolve_sgemm<float, float, 128>", 4_000_000)
                 job.wait()
                 if timed:
-                    job.call("EventElapsedTime", 2_000)
+                    job.call(timed, 2_000)
             job.launch("void implicit_convolve_sgemm<float, float, 1024>", 1_000_000)
         job.operator("aten::mm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn", 5_000_000)
         job.wait()
     return job
+
+
+@pytest.mark.parametrize("timed", ["EventElapsedTime", "EventSynchronize"])
+def test_algorithms_that_are_measured_again_after_steps_without_are_told(timed: str) -> None:
+    """Sizes change: some steps see one that the library has not seen, and a recording may begin anywhere."""
+    finding = found_in(trying(often=False, timed=timed, in_steps=(3, 6)).built)["compute.slow-convolution"]
+    assert finding.remedy is not None
+    assert finding.remedy.patch == "torch.backends.cudnn.benchmark = False"
 
 
 def test_algorithms_that_are_measured_in_each_step_are_worth_the_trials() -> None:
@@ -231,7 +239,11 @@ def test_algorithms_that_are_measured_in_each_step_are_worth_the_trials() -> Non
     assert finding.remedy.patch == "torch.backends.cudnn.benchmark = False"
 
 
-@pytest.mark.parametrize("job", [trying(often=False), trying(timed=False)], ids=["in one step", "nothing is timed"])
+@pytest.mark.parametrize(
+    "job",
+    [trying(often=False), trying(often=False, in_steps=(0, 1, 2)), trying(timed="")],
+    ids=["in one step", "in the first steps", "nothing is timed"],
+)
 def test_a_single_measurement_and_kernels_that_nobody_times_are_none(job: Job) -> None:
     assert "compute.slow-convolution" not in found_in(job.built)
 

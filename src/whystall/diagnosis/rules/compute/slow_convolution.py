@@ -257,7 +257,7 @@ def between_conversions(case: Case) -> Iterator[Replayed]:
 
 
 def measured_again(case: Case) -> Iterator[Replayed]:
-    """Convolutions within which a library times algorithms in most steps: all but the last kernels are trials."""
+    """Convolutions within which a library times algorithms again and again: all but the last kernels are trials."""
     for rank in case.ranks:
         until = measured_until(rank)
         if not rank.on_device or until is None:
@@ -274,8 +274,9 @@ def measured_again(case: Case) -> Iterator[Replayed]:
         nodes = kernels | case.host_within(rank, begin, until[measuring] + 1) | case.nodes(rank, host=host)
         steps = rank.trace.steps["ts_ns"].to_numpy()
         inside = np.unique(np.searchsorted(steps, begin, side="right"))
+        inside = inside[inside > 0]
         per_step = case.time_of(kernels)
-        if per_step < _LEAST_SHARE * case.step_ns or 2 * len(inside[inside > 0]) <= len(steps):
+        if per_step < _LEAST_SHARE * case.step_ns or not _comes_back(inside, len(steps)):
             continue
         yield Replayed(
             cause=CAUSE.id,
@@ -291,10 +292,16 @@ def measured_again(case: Case) -> Iterator[Replayed]:
             ranks=(rank.rank,),
             uncertainty=0.2,
             confidence=0.85,
-            detail="a library measures algorithms again in most steps, as it does for sizes that it has not seen",
+            detail=f"a library measures algorithms again in {len(inside)} of {len(steps)} steps, as it does for sizes "
+            "that it has not seen",
             remedy=CAUSE.remedies["measured_again"],
             rivals=("host.launch-bound", "memory.allocator-retry", "host.allocator", "host.sync"),
         )
+
+
+def _comes_back(measuring: NDArray[np.intp], steps: int) -> bool:
+    """Whether a library measures in most steps, or again in later ones after steps without; in the first it must."""
+    return 2 * len(measuring) > steps or (len(measuring) > 1 and bool((np.diff(measuring) > 1).any()))
 
 
 def _without_conversions(case: Case, rank: RankCase, found: Converted, tflops: float, left: float) -> Change:
