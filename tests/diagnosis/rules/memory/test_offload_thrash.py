@@ -51,15 +51,29 @@ def test_state_that_goes_back_and_forth_is_worth_the_copies(api: str) -> None:
     assert told["to the device"] == told["to the host"] == 100 * MB
 
 
-def fetching(copies: int, megabytes: int) -> Job:
-    """Ten steps of inference; each of so many parts fetches its weights and computes with them."""
+def fetching(copies: int, megabytes: int, *, back: bool = False) -> Job:
+    """Ten steps of inference; each of so many parts fetches its weights and computes with them.
+
+    ``back``: the weights are copied to the host when all is done.
+    """
     job = Job()
     for _ in job.steps(10):
         for _ in range(copies):
             copy(job, "Memcpy HtoD (Pinned -> Device)", megabytes)
             job.operator("aten::mm", "gemm", 200_000)
+        for _ in range(copies if back else 0):
+            copy(job, "Memcpy DtoH (Device -> Pinned)", megabytes)
         job.wait()
     return job
+
+
+def test_models_that_go_back_unchanged_are_worth_both_ways() -> None:
+    job = fetching(40, 5, back=True)
+    finding = found_in(job.built)["memory.offload-thrash"]
+    is_worth(finding, job.step_ns / fetching(40, 0).step_ns)
+    assert "back, unchanged" in finding.title
+    assert finding.remedy is not None
+    assert "each use of a layer" not in finding.remedy.text
 
 
 def test_weights_that_are_fetched_for_every_answer_are_worth_the_copies() -> None:

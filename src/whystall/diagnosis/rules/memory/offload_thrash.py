@@ -29,29 +29,35 @@ from whystall.vocabulary.copies import TO_HOST
 
 CAUSE: Final = cause_beside(__name__)
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
+_LEAST_BACK: Final = CAUSE.threshold("least_back")
 _MANY_COPIES: Final = CAUSE.threshold("many_copies")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Large copies in both directions in each step of training, or many of weights that are fetched for each use."""
+    """Large copies in both directions in each step of training, or many of weights that are fetched for each use.
+
+    Where nothing learns, and models go back as they came, both directions are for nothing.
+    """
     for rank in case.ranks:
         to_device = copies_to_device(rank)
         to_host = rank.device_named(lambda name: any(part in name for part in TO_HOST))
         fetches = fetched_weights(rank, many=_MANY_COPIES, least_bytes=_LEAST_BYTES)
         both = in_most_steps(rank, to_device, _LEAST_BYTES) and in_most_steps(rank, to_host, _LEAST_BYTES)
         if rank.trains and both:
-            yield _kept_on_the_device(case, rank, to_device, to_host)
+            yield _kept_on_the_device(case, rank, to_device, to_host, fetched=False)
         elif fetches.any():
-            yield _kept_on_the_device(case, rank, fetches, fetches & False)
+            size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()
+            back = both and size[to_host].sum() >= _LEAST_BACK * size[fetches].sum()
+            yield _kept_on_the_device(case, rank, fetches, to_host & back, fetched=True)
 
 
-def _kept_on_the_device(case: Case, rank: RankCase, to_device: Mask, to_host: Mask) -> Replayed:
+def _kept_on_the_device(case: Case, rank: RankCase, to_device: Mask, to_host: Mask, *, fetched: bool) -> Replayed:
     graph = case.replayed
     copies = to_device | to_host
     nodes, calls = case.nodes(rank, device=copies), call_nodes(case, rank, copies)
     size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()
     seconds = max(float(durations(rank)[copies].sum()) / 1e9, 1e-9)
-    fetched = not to_host.any()
+    moved = fetched and bool(to_host.any())
     # An optimizer on the CPU needs the host's work on state that goes both ways: that stays.
     others = work_for(case, rank, copies) if fetched else np.zeros_like(nodes)
     per_step = case.time_of(nodes)
@@ -80,8 +86,14 @@ def _kept_on_the_device(case: Case, rank: RankCase, to_device: Mask, to_host: Ma
         uncertainty=0.2 if fetched else 0.4,
         confidence=0.75 if fetched else 0.85,
         rivals=("host.pageable-copy", "host.sync"),
-        remedy=written_for(rank, CAUSE.remedies["fetched"]) if fetched else None,
-        detail="weights are copied to the device again for each use" if fetched else "",
+        remedy=written_for(rank, CAUSE.remedies["moved" if moved else "fetched"]) if fetched else None,
+        detail=(
+            "weights are copied to the device and back, unchanged"
+            if moved
+            else "weights are copied to the device again for each use"
+        )
+        if fetched
+        else "",
         if_hidden="state goes between host and device in every step, and compute hides it: leave it",
     )
 
