@@ -174,7 +174,7 @@ $(SERVING_VENV)/.ready: tests/serving/vllm_command.py $(SERVING_VENV)/.pip $(VEN
 
 # Starts real servers, which needs both cores: no part of `make test`.
 serving-test: $(SERVING_VENV)/.ready $(VENV)/.whystall
-	$(BIN)/python -m pytest -n 0 -m real_server tests/serving/test_real_server.py $(PYTEST_ARGS)
+	WHYSTALL_REAL_SERVER=1 $(BIN)/python -m pytest -n 0 tests/serving/test_real_server.py $(PYTEST_ARGS)
 
 # The peers that the benchmarks compare with, each where its registry brings it; what is missing is left out.
 .venv-peers/.ready: .venv-peers/.pip
