@@ -14,6 +14,7 @@ from pathlib import Path
 
 MS = 1_000_000
 BLOCK_HASH = 16
+WALL_NS = 1_795_868_899 * 10**9
 
 
 @dataclass
@@ -268,13 +269,20 @@ class Engine:
                 {"key": "gen_ai.request.id", "value": {"stringValue": f"cmpl-secret-{number}-0"}},
                 {"key": "gen_ai.prompt", "value": {"stringValue": "the secret prompt"}},
             ]
-            rows.append({"traceId": "x", "name": "llm_request", "startTimeUnixNano": "1", "attributes": attributes})
+            came = str(WALL_NS + one.sent + one.front // 2)
+            rows.append({"traceId": "x", "name": "llm_request", "startTimeUnixNano": came, "attributes": attributes})
         return "".join(json.dumps(row) + "\n" for row in rows)
 
     def metrics(self, *, done: bool = True, cpu: float = 1.0, more: str = "", engines: Sequence[int] = ()) -> str:
         scale = 1 if done else 0
         calls = self.calls
         hits = sum(one.hits for one in calls)
+        began = {id(one): self.steps[one.first_step].begin for one in calls}
+        times = {
+            "e2e_request_latency": [one.token_at[-1] - self.out // 2 - (one.sent + one.front // 2) for one in calls],
+            "request_prefill_time": [one.token_at[0] - self.out - began[id(one)] for one in calls],
+            "request_decode_time": [one.token_at[-1] - one.token_at[0] for one in calls],
+        }
         counted = {
             "num_preemptions_total": self.preemptions,
             "prefix_cache_hits_total": hits,
@@ -283,7 +291,11 @@ class Engine:
             "time_to_first_token_seconds_count": len(calls),
             "request_queue_time_seconds_sum": sum(one.queued for one in calls) / 1e9,
             "request_queue_time_seconds_count": len(calls),
+            "prompt_tokens_total": sum(one.prompt for one in calls),
+            "generation_tokens_total": sum(one.output for one in calls),
         }
+        for key, spent in times.items():
+            counted |= {f"{key}_seconds_sum": sum(spent) / 1e9, f"{key}_seconds_count": len(calls)}
         lines = ["# HELP vllm:x y", "# TYPE vllm:x counter", "process_start_time_seconds 5.0"]
         lines.append(f"process_cpu_seconds_total {1 + cpu * scale}")
         lines += [
