@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,22 @@ def test_filling_queues_and_the_cut_last_step_are_left_out() -> None:
     assert [one.window_ns for one in steady(steps)] == [100, 100, 100]
     assert len(steady(steps[:5])) == 5
     assert mean_step([]) is None
+
+
+@pytest.mark.parametrize(
+    ("spans", "windows", "left"),
+    [
+        ([60, 60, 60], [100, 100, 60], 2),  # the host prepares each step for 40, which the last one lacks behind it
+        ([60, 60, 60], [62, 62, 60], 3),
+        ([60, 60, 30], [100, 100, 30], 3),  # another step, and a shorter one
+        ([60, 60], [100, 60], 2),
+    ],
+)
+def test_of_few_steps_a_last_one_that_lacks_its_tail_is_left_out(
+    spans: list[int], windows: list[int], left: int
+) -> None:
+    steps = [msgspec.structs.replace(one, device_span_ns=span) for one, span in zip(of(windows), spans, strict=True)]
+    assert len(steady(steps)) == left
 
 
 def test_of_a_job_with_fast_and_slow_steps_in_turn_both_are_told() -> None:

@@ -52,6 +52,31 @@ def test_a_first_call_that_launches_something_else_is_no_step() -> None:
     assert starts == [(len(warm) + call * len(_MODEL)) * _EACH for call in range(4)]
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_hosts_preparation_belongs_to_the_step_if_that_of_the_first_is_recorded(*, recorded: bool) -> None:
+    """Each call of the model reads its result; then the host computes, and copies that to the device."""
+    built, at, preparation, model = trace(), 1_000, 400_000, len(_MODEL) * _EACH
+    for number in range(4):
+        if recorded or number:
+            built.operator("aten::stft", at=at + 1_000, lasts=preparation - 50_000)
+        at += preparation
+        built.operator("aten::to", at=at - 20_000, lasts=15_000)
+        runs_at = at - 12_000
+        built.launch(
+            "Memcpy HtoD", at=at - 15_000, runs_at=runs_at, lasts=2_000, category="gpu_memcpy", call="cudaMemcpyAsync"
+        )
+        at = _launched(built, _MODEL, at=at)
+        built.runtime("cudaStreamSynchronize", at=at, lasts=1_000)
+        at += 1_000
+    loaded = built.load()
+    origin = loaded.operators["ts_ns"].min() - (1_000 if recorded else preparation - 20_000)  # type: ignore[operator]
+    starts = [start - origin for start in loaded.steps["ts_ns"]]
+    whole = preparation + model + 1_000
+    first = 1_000 if recorded else preparation  # the operator that began first, and the first launch
+    after = 0 if recorded else preparation
+    assert starts == [first, *(number * whole + after for number in (1, 2, 3))]
+
+
 def test_a_wait_and_a_copy_after_the_loop_belong_to_no_step() -> None:
     built = _loop(_MODEL, 4)
     end = 1_000 + 4 * len(_MODEL) * _EACH

@@ -10,8 +10,11 @@ from typing import Final
 from whystall.analysis.results import Ledger, Step
 
 # The first two steps of a recording still fill queues and caches, the last is cut (reference: causes.md, "drop first 2
-# + last"); of few steps all are taken.
+# + last"); of few steps all are taken, but for a last one that visibly lacks what the others have behind their events.
 FEWEST_TO_DROP: Final = 6
+_FEWEST_BEFORE_CUT: Final = 2
+# Least ratio of the others' windows to the last one's, while its own events span as long as theirs.
+_CUT: Final = 1.1
 # With fewer steps the usual ones are unknown.
 _FEWEST_TO_DIFFER: Final = 3
 # Least ratio of a slow step to the fast quarter, and of slow steps to usual ones: a scatter of a tenth stays below.
@@ -44,7 +47,18 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
     Steps that not every rank recorded represent nothing where there are others.
     """
     steps = [step for step in steps if not step.unshared] or steps
-    return steps[2:-1] if len(steps) >= FEWEST_TO_DROP else steps
+    if len(steps) >= FEWEST_TO_DROP:
+        return steps[2:-1]
+    return steps[:-1] if _is_last_cut(steps) else steps
+
+
+def _is_last_cut(steps: Sequence[Step]) -> bool:
+    """Whether the last step ends with its own events, which span as long as the others', and these last longer."""
+    if len(steps) <= _FEWEST_BEFORE_CUT or steps[-1].window_ns > steps[-1].device_span_ns:
+        return False
+    *others, last = steps
+    alike = all(last.device_span_ns * _CUT >= step.device_span_ns >= last.device_span_ns / _CUT for step in others)
+    return alike and all(step.window_ns >= _CUT * last.window_ns for step in others)
 
 
 def mean_step(steps: Sequence[Step]) -> Steady | None:

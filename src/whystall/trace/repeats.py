@@ -18,11 +18,15 @@ from numpy.typing import NDArray
 
 from whystall.trace.columns import codes, matching
 from whystall.trace.link import rows_of
+from whystall.vocabulary.copies import TO_DEVICE
 from whystall.vocabulary.runtime_calls import is_call
 
 _LEAST_REPEATS: Final = 3
 # A pass of a model launches more than this; fewer are an element of a loop within it.
 _LEAST_PERIOD: Final = 8
+# A thread that prepares the next step for less than this share of a step does so between two steps.
+_LEAST_LEAD: Final = 0.1
+_MOSTLY: Final = 0.9
 _COMPARED: Final = 64
 _MOST_TRIED: Final = 256
 _MOST_LAUNCHES: Final = 1 << 20
@@ -69,6 +73,7 @@ def repeated_launches(tables: dict[str, pl.DataFrame]) -> Repeats | None:
     if not (follow and _are_apart(launches, first) and _is_pass(tables, launches, first, period)):
         return None
     thread = int(launches.thread[first[0]])
+    start = _with_its_preparation(tables, start, thread)
     return Repeats(start, _end(tables, start, int(launches.end_ns[launches.thread == thread].max()), thread), thread)
 
 
@@ -105,6 +110,32 @@ def _has_layers(token: _Rows) -> bool:
         if longest >= _LEAST_REPEATS * one and 2 * longest >= len(token):
             return True
     return False
+
+
+def _with_its_preparation(tables: dict[str, pl.DataFrame], start: _Rows, thread: int) -> _Rows:
+    """When steps begin with their thread's work behind the last call that used the device, up to the first launch.
+
+    Copies to the device belong to that work.
+    """
+    calls, operators, events = tables["runtime_calls"], tables["operators"], tables["device_events"]
+    outer = _outermost(rows_of(calls["operator"]), rows_of(operators["parent"]))
+    brings = matching(events["name"], lambda name: any(part in name for part in TO_DEVICE))
+    bringing = np.zeros(len(calls) + 1, np.bool_)
+    bringing[rows_of(events["launch"])[brings]] = True
+    within = np.isin(outer, outer[bringing[:-1]]) & (outer != _NONE)
+    own = np.flatnonzero((calls["thread"].to_numpy() == thread) & ~bringing[:-1] & ~within)
+    begin, outer = calls["ts_ns"].to_numpy()[own], outer[own]
+    operator_end = np.append((operators["ts_ns"] + operators["duration_ns"]).to_numpy(), 0)
+    end = np.maximum(begin + calls["duration_ns"].to_numpy()[own], operator_end[outer])
+    order = np.argsort(begin, kind="stable")
+    until = np.append(0, np.maximum.accumulate(end[order]))[np.searchsorted(begin[order], start)]
+    lead = start[1:] - until[1:]
+    usual = int(np.median(lead))
+    recorded = operators["ts_ns"].to_numpy()[operators["thread"].to_numpy() == thread]
+    known = len(recorded) > 0 and int(recorded.min()) <= start[0] - _MOSTLY * usual
+    if usual < _LEAST_LEAD * float(np.median(np.diff(start))) or not known or (lead < 0).any():
+        return start
+    return np.append(max(int(start[0]) - usual, int(recorded.min())), until[1:])
 
 
 def _end(tables: dict[str, pl.DataFrame], start: _Rows, launched: int, thread: int) -> int:

@@ -48,9 +48,10 @@ def test_a_table_that_the_host_builds_in_each_step_is_worth_all_but_its_launches
 
 
 @pytest.mark.parametrize(
-    ("name", "patch"), [("aten::index_select", "filter_per_worker"), ("aten::cos", "torch.arange")]
+    ("name", "patch"),
+    [("aten::index_select", "filter_per_worker"), ("aten::_fft_r2c", "x.to(device)"), ("aten::cos", "torch.arange")],
 )
-def test_rows_that_the_host_picks_have_a_remedy_of_their_own(name: str, patch: str) -> None:
+def test_rows_that_the_host_picks_and_inputs_that_it_changes_have_remedies_of_their_own(name: str, patch: str) -> None:
     finding = found_in(job_of(lambda job, _: [compute(job, name), compute(job, "aten::cat", 100_000)]).built)
     remedy = finding["host.cpu-tensors"].remedy
     assert remedy is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +17,7 @@ from whystall.diagnosis.detectors.copies import waits_of_copies
 from whystall.diagnosis.detectors.episodes import named_times
 from whystall.diagnosis.detectors.loops import while_idle
 from whystall.diagnosis.detectors.on_the_host import carried_out_by_the_host, goes_on_at_the_host
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -29,6 +31,9 @@ _ROUND_TRIP_NS: Final = CAUSE.threshold("round_trip_ns")
 _MOST_NAMED: Final = 3
 """Operators that the evidence lists."""
 _PICKS: Final = frozenset({"aten::index_select", "aten::index", "aten::gather", "aten::take", "aten::embedding"})
+_TRANSFORMS: Final = re.compile(r"^aten::(_fft_|stft|_?upsample_|grid_sampler|im2col|mkldnn_convolution|_slow_conv)")
+"""Operators that change inputs, such as sounds and pictures: spectra, resizing, filters."""
+_LEAST_TRANSFORMS: Final = CAUSE.threshold("least_transforms")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 
 
@@ -131,15 +136,19 @@ def _on_the_device(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         ranks=(rank.rank,),
         uncertainty=0.2,
         confidence=0.9,
-        remedy=CAUSE.remedies["picked_rows"] if _picks_rows(case, rank, nodes) else None,
+        remedy=_remedy(case, rank, nodes),
         rivals=("host.launch-bound", "host.python", "host.sync"),
     )
 
 
-def _picks_rows(case: Case, rank: RankCase, nodes: Mask) -> bool:
-    """Whether most of the time goes to picking rows of tables."""
+def _remedy(case: Case, rank: RankCase, nodes: Mask) -> Remedy | None:
+    """Another remedy where most of the time goes to picking rows of tables, or to changing inputs."""
     found = _by_operator(case, rank, nodes)
-    return 2 * sum(ns for name, ns in found if name in _PICKS) > sum(ns for _, ns in found)
+    whole = sum(ns for _, ns in found)
+    if 2 * sum(ns for name, ns in found if name in _PICKS) > whole:
+        return CAUSE.remedies["picked_rows"]
+    transforms = sum(ns for name, ns in found if _TRANSFORMS.search(name))
+    return CAUSE.remedies["inputs"] if transforms >= _LEAST_TRANSFORMS * whole else None
 
 
 def _costliest(case: Case, rank: RankCase, nodes: Mask) -> str:
