@@ -91,8 +91,8 @@ def test_what_exceeds_the_least_share_but_not_the_noise_is_perhaps_a_cause() -> 
     assert one.remedy is not None
     assert one.remedy.text == causes()[one.id].remedies["when_inference"].text  # these products are of no training
     assert one.verify is not None
-    assert "differ so much that less than " in one.title
-    assert "may be chance)" in one.title
+    assert "of the step, less than " in one.title
+    assert "may be the spread of steps)" in one.title
     even = [PRODUCT_NS] * 10
     assert not perhaps(products(even), fixed("host.sync", 0.08))  # it is certain, and named
     assert not perhaps(products(uneven), fixed("host.sync", 0.01))

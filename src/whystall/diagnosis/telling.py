@@ -266,7 +266,7 @@ class Teller:
         """The title of a cause whose expected saving exceeds the least share, with its uncertainty."""
         candidate, limit = one.candidate, least_saved(self.case, one)
         if one.expected < limit:
-            unsure = f"steps differ so much that less than {percent(limit)} may be chance"
+            unsure = f"less than {percent(limit)} may be the spread of steps"
         else:
             unsure = f"{percent(one.floor)} to {percent(one.ceiling)}"
         title = f"{self.causes[candidate.cause].title}{': ' if candidate.detail else ''}{candidate.detail}"
