@@ -244,6 +244,7 @@ def test_a_signal_ends_the_server_once_as_alone(home: Home, number: signal.Signa
 def test_a_signal_to_whystall_alone_reaches_the_server(home: Home) -> None:
     process = home.start(home.recorded("-q"))
     home.ready(process)
+    home.read_once(process)
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=WAIT_S)
     assert (process.returncode, b"stopping by signal 15" in out) == (0, True)

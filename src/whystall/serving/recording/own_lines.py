@@ -6,7 +6,6 @@ A line for each engine step, where we added the flag, and the access line of eac
 from __future__ import annotations
 
 import re
-from collections import deque
 from typing import Final
 
 from whystall.serving.readers.vllm_log import is_step_line
@@ -26,13 +25,13 @@ class OwnLines:
 
     def __init__(self, *, steps: bool) -> None:
         self._steps = steps
-        self._ports: deque[bytes] = deque(maxlen=_MOST_PORTS)
+        self._ports: tuple[bytes, ...] = ()  # replaced as a whole: other threads look at it
         self.seen_steps = False
         self.announced_port: int | None = None
 
     def scrape_from(self, port: int) -> None:
         """Takes the local port of a connection on which ``/metrics`` will be read."""
-        self._ports.append(b":%d - " % port)
+        self._ports = (*self._ports[-_MOST_PORTS:], b":%d - " % port)
 
     def may_be_in(self, data: bytes) -> bool:
         """Whether a piece of output can hold such lines: cheap, for all output."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import os
 import struct
 import threading
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ __all__ = ["SpanReceiver", "spans_of", "variables"]
 _HOST: Final = "127.0.0.1"
 _PATH: Final = "/v1/traces"
 _LARGEST: Final = 32 << 20
-_MOST_BYTES: Final = 256 << 20  # half a million spans, as many as are read
+_MOST_BYTES: Final = 256 << 20  # half a million spans, the most that are read
 _TIMEOUT_S: Final = 5.0
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -40,6 +41,13 @@ def variables(environment: Mapping[str, str]) -> dict[str, str] | None:
     if own or proxied:
         return None
     return {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_BSP_SCHEDULE_DELAY": "1000"}
+
+
+class _Quiet(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Nothing: a connection that breaks off is the server's end, and the terminal is the server's."""
 
 
 class SpanReceiver:
@@ -70,8 +78,7 @@ class SpanReceiver:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
                 """Nothing: the terminal is the server's."""
 
-        self._server = http.server.ThreadingHTTPServer((_HOST, 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Quiet((_HOST, 0), Handler)
 
     @property
     def endpoint(self) -> str:
@@ -103,13 +110,17 @@ class SpanReceiver:
             if not text or self.damage is not None or self._kept + len(text) > _MOST_BYTES:
                 return
             try:
-                with self._path.open("ab", buffering=0) as file:
+                with open(self._path, "ab", buffering=0, opener=_private) as file:
                     file.write(text)
             except OSError as error:
                 self.damage = f"{self._path.name} could not be written ({error.strerror or error})"
                 return
             self._kept += len(text)
             self.spans += len(found)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)  # ids of requests are the users' own
 
 
 def spans_of(body: bytes) -> Iterator[dict[str, object]]:
