@@ -135,6 +135,30 @@ def test_a_mark_of_an_optimizer_says_what_silent_time_within_it_is(optimizer: st
     assert ("steps on the host" in finding.title) == offloaded
 
 
+def test_an_optimizer_on_the_host_takes_the_work_on_its_state_along() -> None:
+    """Gradients are clipped before it, and what it updated is copied: all of that is gone with states on the device."""
+
+    def training(*, offloaded: bool) -> Job:
+        built = Job()
+        for number in built.steps(6):
+            built.operator("aten::mm", "gemm", 5_000_000, **{"Fwd thread id": 1, "Sequence number": number})
+            built.wait()
+            if offloaded:
+                with built.inside("aten::norm"):
+                    built.python(2_000_000)
+                with built.marked("Optimizer.step#DeepSpeedCPUAdam.step"):
+                    built.python(4_000_000)
+                built.launch("Memcpy HtoD", 1_000_000, call="MemcpyAsync", category="gpu_memcpy", bytes=25_000_000)
+                built.wait()
+        return built
+
+    job = training(offloaded=True)
+    gain = found_in(job.built)["host.python"].gain
+    assert gain is not None
+    assert gain.floor <= job.step_ns / training(offloaded=False).step_ns <= gain.ceiling
+    assert gain.expected > 1.2 * job.step_ns / (job.step_ns - 4_000_000)
+
+
 @pytest.mark.parametrize("waits", [0, 1, 8])
 def test_waits_in_a_forward_pass_divide_its_launches_whatever_the_backward_pass_does(waits: int) -> None:
     built = Job()

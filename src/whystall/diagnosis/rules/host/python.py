@@ -55,8 +55,11 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, looks_in
 from whystall.replay.graph import Mask
 from whystall.run_folder.samples import BEFORE, CALLED
+from whystall.trace.columns import matching
 from whystall.trace.steps import OPTIMIZER_STEP, is_of_an_engine
+from whystall.vocabulary.copies import TO_HOST
 from whystall.vocabulary.python_work import work_of
+from whystall.vocabulary.runtime_calls import is_call
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
@@ -169,8 +172,12 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
             ),
         ),
         remedy=CAUSE.remedies[kind] if kind is not None else None,
-        removal=case.without(nodes),
-        method="replay: without the stretches of Python",
+        removal=case.without(nodes | _with_state(case, rank) if kind == "offloaded" else nodes),
+        floor=case.without(nodes) if kind == "offloaded" else None,
+        ceiling=case.without(nodes | _with_state(case, rank, gradients=True)) if kind == "offloaded" else None,
+        method="replay: the optimizer's state stays on the device"
+        if kind == "offloaded"
+        else "replay: without the stretches of Python",
         code=code_of(case, nodes),
         ranks=(rank.rank,),
         uncertainty=0.2,
@@ -185,6 +192,26 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         "let whystall run sample the job",
         nameless=bool(followed),
     )
+
+
+def _with_state(case: Case, rank: RankCase, *, gradients: bool = False) -> Mask:
+    """The work around an optimizer's steps on the host: from the call before each to the next launch of a kernel.
+
+    Gradients are scaled and clipped there, and what was updated goes to the device. With ``gradients`` also the copies
+    of these to the host, which backward passes hide in part.
+    """
+    calls = rank.trace.runtime_calls
+    start = calls["ts_ns"].to_numpy()
+    until = np.sort(start + calls["duration_ns"].to_numpy())
+    launches = np.sort(start[matching(calls["name"], lambda name: is_call(name, "kernel", "graph"))])
+    begin, end, _ = rank.optimizer_steps
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], end[order]
+    before = np.append(until, 0)[np.searchsorted(until, begin, side="right") - 1]
+    first = np.maximum(before, np.append(0, end[:-1]))
+    last = np.append(launches, end.max(initial=0))[np.searchsorted(launches, end)]
+    copied = rank.device_named(lambda name: gradients and any(part in name for part in TO_HOST))
+    return case.host_within(rank, first, last) | case.nodes(rank, device=rank.launched_in(first, last) | copied)
 
 
 def _followed_ns(case: Case, rank: RankCase, nodes: Mask) -> int:
