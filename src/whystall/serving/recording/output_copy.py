@@ -17,6 +17,7 @@ import signal
 import struct
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -38,7 +39,7 @@ _GATHER_AT_TERMINAL_S: Final = 0.01
 _LONGEST_LINE: Final = 1 << 16
 _MOST_BYTES: Final = 2 << 30
 """The most that is kept: about eight million step lines, twice what the reader takes."""
-_AFTER_END_S: Final = 10.0
+_AFTER_END_S: Final = 5.0
 """Patience with processes that still hold the output when the command has ended: engines whose server was killed."""
 _OPOST: Final = 1
 _LFLAG: Final = 3
@@ -97,8 +98,9 @@ class OutputCopy:
         try:
             yield
         finally:
+            latest = time.monotonic() + _AFTER_END_S
             for stream in self._streams:
-                stream.finish(_AFTER_END_S)
+                stream.finish(max(latest - time.monotonic(), 0.0))
             if before is not None:
                 signal.signal(signal.SIGWINCH, before)
             self.close()
