@@ -95,17 +95,23 @@ def _table(ranks: Sequence[Attendance]) -> pl.DataFrame:
     named = pl.col("group_ranks").is_null().any().over("group")
     uneven = pl.col("kind").replace_strict({kind: kind_named(kind) in _UNEVEN for kind in table["kind"].unique()})
     whole = pl.col("sequence").is_not_null().all().over("group", "kind")
+    between_two = pl.col("kind").str.starts_with(_MESSAGE)
     table = table.with_columns(
-        # Some libraries give different groups of a job the same name.
-        group=pl.when(named).then("group").otherwise(pl.concat_str("group", pl.lit(" "), "group_ranks")),
+        # Some libraries give different groups of a job the same name, and a message's group another one on each side.
+        group=pl.when(between_two)
+        .then("group_ranks")
+        .when(named)
+        .then("group")
+        .otherwise(pl.concat_str("group", pl.lit(" "), "group_ranks")),
         size=pl.when(uneven).then(-1).otherwise("size"),
-        numbered=whole & ~pl.col("kind").str.starts_with("message"),
+        numbered=whole & ~between_two,
     )
     # A sequence number identifies a collective, even if ranks contribute different sizes.
     alike = [pl.when("numbered").then(pl.lit(other)).otherwise(name).alias(name) for name, other in _BY_NUMBER.items()]
     return table.with_columns(*alike).sort("member", "start", "row")
 
 
+_MESSAGE: Final = "message from "
 _BY_NUMBER: Final[dict[str, str | int]] = {"dtype": "", "size": -1}
 
 
@@ -122,7 +128,7 @@ def _kind(collective: str | None, group_ranks: str | None, rank: int) -> str:
     if text not in ("send", "recv") or len(members) != 2:
         return text
     sender = rank if text == "send" else next((other for other in members if other != rank), rank)
-    return f"message from {sender}"
+    return f"{_MESSAGE}{sender}"
 
 
 def _in_order(table: pl.DataFrame) -> pl.DataFrame:

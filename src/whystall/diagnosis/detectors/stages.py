@@ -28,6 +28,7 @@ from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 
 _LEAST_BETWEEN: Final = 0.1
+_LEAST_MET: Final = 0.5
 _ENGINE: Final = "autograd::engine"
 
 
@@ -166,15 +167,18 @@ def _computes_between(case: Case, rank: RankCase) -> bool:
 def pipelines(case: Case) -> list[list[int]]:
     """The ranks that pass messages on to each other, each pipeline from its first stage to its last.
 
-    Ranks are numbered from the first stage to the last in every framework. A pipeline with a message from or to an
-    unrecorded rank is left out.
+    Ranks are numbered from the first stage to the last in every framework. A pipeline with messages from or to an
+    unrecorded rank is left out: most of those of their group have no counterpart. A few have none where recordings of
+    ranks begin or end apart.
     """
     broken: set[int] = set()
     through: dict[int, list[int]] = {}
     for rank in case.ranks:
         found = collectives(case, rank)
         messages = are(found, POINT_TO_POINT) & (found.node >= 0)
-        if not met_by_all(case, rank, found)[messages].all():
+        met = met_by_all(case, rank, found)
+        groups = np.array(found.group, object)[messages]
+        if any(met[messages][groups == group].mean() < _LEAST_MET for group in set(groups.tolist())):
             broken.add(rank.rank)
         for transfer in np.unique(case.transfer_of[found.node[messages]]).tolist():
             if transfer >= 0:

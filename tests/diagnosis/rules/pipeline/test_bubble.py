@@ -27,8 +27,12 @@ def pipeline(
     kernel: str = NCCL,
     compute: str = "gemm",
     api: str = "cuda",
+    apart: str = "",
 ) -> list[Job]:
-    """Eight steps in which each stage computes all micro-batches, as soon as the one before has sent them."""
+    """Eight steps in which each stage computes all micro-batches, as soon as the one before has sent them.
+
+    ``apart`` is added to the name of a message's group where it is sent.
+    """
     jobs = [Job(api=api) for _ in range(stages)]
     lasts = lasts or (FORWARD_NS,) * stages
     for _ in together(jobs, 8):
@@ -44,7 +48,7 @@ def pipeline(
                     job.launch(kernel, max(sent[micro] - runs, MESSAGE_NS), **record)
                 job.launch(compute, lasts[stage])
                 if stage + 1 < stages:
-                    record = message("send", 1 << 20, ranks=(stage, stage + 1), group=f"p2p{stage + 1}")
+                    record = message("send", 1 << 20, ranks=(stage, stage + 1), group=f"p2p{stage + 1}{apart}")
                     job.launch(kernel, MESSAGE_NS, **record)
                 sent[micro] = job.busy_until[7]
         until = max(job.busy_until[7] for job in jobs)
@@ -82,6 +86,20 @@ def test_four_times_as_many_micro_batches_are_worth_three_quarters_of_the_bubble
     assert values["stages"] == stages
     assert values["micro-batches"] == micro_batches
     assert values["bubble by the schedule, (p - 1) / (m + p - 1)"] == pytest.approx((stages - 1) / whole, rel=0.01)
+
+
+def test_messages_meet_whatever_each_side_calls_their_group() -> None:
+    finding = found_in(*(job.built for job in pipeline(4, 4, apart="s")))["pipeline.bubble"]
+    assert finding.gain == found_in(*(job.built for job in pipeline(4, 4)))["pipeline.bubble"].gain
+
+
+def test_a_message_that_one_side_did_not_record_leaves_the_pipeline() -> None:
+    """A rank's recording begins or ends a little later than the others'."""
+    jobs = pipeline(4, 4)
+    events = jobs[1].built.events
+    last = max(place for place, event in enumerate(events) if event["args"].get("Collective name") == "send")
+    del events[last]
+    assert "pipeline.bubble" in found_in(*(job.built for job in jobs))
 
 
 def test_a_pipeline_of_many_micro_batches_is_full() -> None:
