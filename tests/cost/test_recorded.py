@@ -96,3 +96,13 @@ def test_types_of_the_wrong_shape_are_unknown(types: str) -> None:
 def test_values_that_fit_no_formula_do_no_harm(concrete: str) -> None:
     for operator in ("aten::mm", "aten::convolution", "aten::mean", "aten::cat"):
         recorded_cost(operator, "[[8, 16], []]", '["float", "Scalar"]', concrete)
+
+
+@pytest.mark.parametrize("places", ["[]", "[[120000]]"])
+def test_rows_that_are_put_have_bytes_whatever_is_recorded_of_the_indices(places: str) -> None:
+    """A list of tensors has no dtypes; torch 2.11 records nothing at all of a list of optional ones."""
+    dims, kind = f"[[64, 32], {places}, [120000, 32], [], []]", '["float", "TensorList", "float", "Scalar", "Scalar"]'
+    cost = recorded_cost("aten::_index_put_impl_", dims, kind, '["", "", "", "True", "True"]')
+    assert cost is not None
+    indices = 120_000 * 8 if places != "[]" else 0
+    assert cost.bytes_read == 64 * 32 * 4 + 120_000 * 32 * 4 + indices

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from whystall.cost.result import Work
 from whystall.cost.spec import Argument, TensorSpec, broadcast, tensors
 
+_INDEX_BYTES = 8
+
 VIEWS = frozenset(
     [
         "view",
@@ -318,6 +320,16 @@ def index(source: TensorSpec, places: list[TensorSpec | None], *_: Argument) -> 
     return Work(0, 0, "memory", (out,), read=out.nbytes + sum(one.nbytes for one in places if one is not None))
 
 
+def put_rows(target: TensorSpec, places: Argument, values: TensorSpec, *_: Argument, **__: Argument) -> Work:
+    """``_index_put_impl_``: reads the values and the rows that they are put into, and the indices, of 64 bits each.
+
+    Recordings give a list of tensors no dtype.
+    """
+    given = places if isinstance(places, list) else []
+    indices = sum(one.numel for one in given if isinstance(one, TensorSpec)) * _INDEX_BYTES
+    return Work(0, 0, "memory", (target,), read=target.nbytes + values.nbytes + indices)
+
+
 def accumulate(arguments: tuple[Argument, ...]) -> Work:
     """``index_add_``, ``scatter_add_``, ``index_put_``.
 
@@ -346,4 +358,5 @@ FORMULAS = {
     "aten::embedding_dense_backward": embedding_backward,
     **dict.fromkeys(("aten::gather", "aten::index_select"), gather),
     **dict.fromkeys(("aten::index", "aten::_unsafe_index"), index),
+    "aten::_index_put_impl_": put_rows,
 }
