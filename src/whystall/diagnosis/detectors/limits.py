@@ -121,6 +121,11 @@ def _rates(peak: Accelerator, *, on_paper: bool = False) -> dict[str, float]:
     return {dtype: tflops * 1e12 for dtype, tflops in known.items() if tflops}
 
 
+def has_units_for_doubles(peak: Accelerator) -> bool:
+    """Whether a device is known to have many units for double precision."""
+    return (peak.vendor, peak.capability) in _OF_SINGLE
+
+
 @dataclass(frozen=True, slots=True)
 class FarFamily:
     """An expensive family of kernels that take much longer than their work needs on the device."""

@@ -166,3 +166,38 @@ def test_devices_with_few_units_for_doubles_gain_most() -> None:
     double_ms, single_ms = FLOPS / 0.25e12 * 1e3, FLOPS / 8.1e12 * 1e3
     finding = found_in(on_a_device("volta_dgemm_128x64_nn", double_ms, device=T4).built)["compute.double-precision"]
     is_worth(finding, 2 * double_ms / (double_ms + single_ms / 0.7))
+
+
+def resampling(*, double: bool, device: dict[str, Any] = T4) -> Job:
+    """Steps that resample volumes, in double precision between two conversions or in single precision, and products."""
+    volume = [1, 1, 128, 128, 128]
+    numbers = 128**3
+    moved_ns = round(numbers * 4 * 2 / 300e9 * 1e9)
+    job = Job(device)
+
+    def cast(target: str, source: str) -> None:
+        with job.inside("aten::to"), job.inside("aten::_to_copy"):
+            job.operator("aten::copy_", "copy_kernel", 2 * moved_ns, **types(target, source))
+
+    def types(*kinds: str) -> dict[str, Any]:
+        return {"Input Dims": [volume] * len(kinds), "Input type": list(kinds)}
+
+    for _ in job.steps(8):
+        if double:
+            cast("double", "float")
+        lasts = 20 * moved_ns if double else 2 * moved_ns
+        job.operator("aten::mul", "elementwise_kernel", lasts, **types(*["double" if double else "float"] * 2))
+        if double:
+            cast("float", "double")
+        job.operator("aten::mm", "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn", 1_000_000)
+        job.wait()
+    return job
+
+
+def test_kernels_that_few_units_for_doubles_limit_gain_with_the_conversions_around_them() -> None:
+    finding = found_in(resampling(double=True).built)["compute.double-precision"]
+    assert finding.gain is not None
+    true = resampling(double=True).step_ns / resampling(double=False).step_ns
+    assert finding.gain.floor <= true <= finding.gain.ceiling
+    assert finding.gain.expected == pytest.approx(true, rel=0.15)
+    assert "compute.cast-churn" not in found_in(resampling(double=True).built)

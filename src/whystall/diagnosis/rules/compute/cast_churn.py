@@ -15,6 +15,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.converted_weights import converted_weights
+from whystall.diagnosis.detectors.doubles import casts_of_doubles, is_between_casts
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.outer_calls import outer_calls, places_among
 from whystall.diagnosis.finding import Remedy
@@ -44,6 +45,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     """Copies from one floating-point type to another, by the types of their arguments."""
     for rank in case.ranks:
         copies, outer = _casts(rank)
+        if is_between_casts(rank):  # which is the cause of these (compute.double-precision)
+            copies &= ~casts_of_doubles(rank)
         if not copies.any():
             continue
         nodes = case.work_of(rank, copies)

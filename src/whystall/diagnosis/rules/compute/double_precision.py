@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.work import uses_tf32
@@ -16,8 +14,10 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, REACHED, durations
-from whystall.diagnosis.finding import Remedy
+from whystall.diagnosis.detectors.doubles import LOWER, casts_of_doubles, is_between_casts
+from whystall.diagnosis.detectors.kernels import BANDWIDTH_REACHED, REACHED, costliest_call, durations
+from whystall.diagnosis.detectors.limits import has_units_for_doubles
+from whystall.diagnosis.finding import Evidence, Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -36,10 +36,11 @@ _LEFT_OF_COMPILED: Final = tuple(CAUSE.threshold("left_of_compiled") * off for o
 _FACTORS: Final = re.compile(
     r"^aten::_?(linalg_(cholesky|eig|inv|ldl|lstsq|lu|qr|slogdet|det|solve|svd)|cholesky|triangular_solve)"
 )
+_BEYOND_BYTES: Final = CAUSE.threshold("beyond_bytes")
+_RATE_OF_DOUBLES: Final = CAUSE.threshold("rate_of_doubles")
 _ALL: Final = CAUSE.threshold("all")
 _ASKED_FOR: Final = CAUSE.threshold("asked_for")
 _COMPILED: Final = "CompiledFunction"
-_OTHERS: Final = frozenset({"float", "c10::Half", "c10::BFloat16"})
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -48,9 +49,12 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         rows = _in_double(rank)
         if not rows.any() or _is_asked_for(rank, rows):
             continue
-        nodes = case.work_of(rank, rows)
+        between = is_between_casts(rank)
+        casts = case.work_of(rank, casts_of_doubles(rank)) & between
+        nodes = case.work_of(rank, rows) | casts
         per_step = case.time_of(nodes)
         expected, most, least = _left(case, rank, rows)
+        expected, least = (np.where(casts, 0.0, share) for share in (expected, least))
         yield Replayed(
             cause=CAUSE.id,
             attributed_ns=per_step,
@@ -59,7 +63,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                     "arithmetic on tensors in double precision", per_step, case.events_of(nodes), per=case.per
                 ),
                 evidence.count("operators that do it", int(np.count_nonzero(rows)) / max(len(rank.trace.steps), 1)),
+                *_costliest(rank, rows),
             ),
+            detail="tensors are converted to it and back" if between else "",
             removal=case.without(nodes, expected),
             # Single precision may not be enough for a method that is in double precision as a whole.
             floor=Change() if _may_be_wanted(rank, rows) else case.without(nodes, most),
@@ -92,7 +98,33 @@ def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
         )
         for other, of_one, of_code in kinds
     ]
-    return _with_products(case, rank, rows, shares) if rank.on_device else shares
+    if not rank.on_device:
+        return shares
+    return _with_products(case, rank, rows, _with_few_units(case, rank, rows, shares))
+
+
+def _costliest(rank: RankCase, rows: Mask) -> tuple[Evidence, ...]:
+    """The call of a device's kernels in double precision that takes most, if there is one."""
+    events = np.append(rows, False)[rows_of(rank.trace.device_events["operator"])]
+    return (evidence.text("the costliest call", costliest_call(rank, events)),) if events.any() else ()
+
+
+def _with_few_units(
+    case: Case, rank: RankCase, rows: Mask, shares: list[NDArray[np.float64]]
+) -> list[NDArray[np.float64]]:
+    """The shares on a device with few units for doubles: kernels that their bytes do not limit are limited by these."""
+    work, took = rank.workings, np.maximum(durations(rank), 1)
+    if work.peak is None or work.peak.vendor != "NVIDIA" or has_units_for_doubles(work.peak):
+        return shares
+    moved = work.transfer_ns() / 2 / BANDWIDTH_REACHED
+    slow = np.append(rows, False)[rows_of(rank.trace.device_events["operator"])] & (moved > 0)
+    slow &= took >= _BEYOND_BYTES * 2 * moved
+    nodes = case.nodes(rank, device=slow)
+    left = np.maximum(moved / took, _RATE_OF_DOUBLES)
+    return [
+        np.where(nodes, case.device_values(rank, np.minimum(times * left, most), 1.0), others)
+        for times, most, others in zip((2.0, 4.0, 1.0), (_LEFT, _LEFT_AT_MOST, _LEFT_AT_LEAST), shares, strict=True)
+    ]
 
 
 def _with_products(
@@ -131,28 +163,11 @@ def _products(rank: RankCase, rows: Mask) -> Mask:
 
 def _remedy(rank: RankCase, rows: Mask) -> Remedy | None:
     """The remedy for a part of a model between conversions, or for products that gain little without TF32."""
-    if _is_between_casts(rank):
+    if is_between_casts(rank):
         return CAUSE.remedies["between_casts"]
     peak = rank.workings.peak
     asks = rank.on_device and peak is not None and peak.tf32_tflops and not uses_tf32(rank.workings.classified)
     return CAUSE.remedies["products"] if asks and _products(rank, rows).any() else None
-
-
-def _is_between_casts(rank: RankCase) -> bool:
-    """Whether each step converts tensors of lower precision to double, and doubles back to it.
-
-    A model in double precision converts its input at most.
-    """
-    table = rank.trace.operators
-    copies = table.filter(pl.Series(matching(table["name"], lambda name: name == "aten::copy_")))
-    counts = Counter(copies["input_types"].cast(pl.String).drop_nulls())
-    into, back = 0, 0
-    for recorded, count in counts.items():
-        kinds = parse_json(recorded)
-        target, source = kinds[:2] if isinstance(kinds, list) and len(kinds) > 1 else (None, None)
-        into += count * (target == "double" and source in _OTHERS)
-        back += count * (source == "double" and target in _OTHERS)
-    return min(into, back) >= max(len(rank.trace.steps), 1)
 
 
 def _is_asked_for(rank: RankCase, rows: Mask) -> bool:
@@ -198,7 +213,7 @@ def _has_double(recorded_types: str, recorded_sizes: str | None) -> bool:
 def _is_double(recorded_types: str, recorded_sizes: str | None) -> bool:
     """Whether an operator's tensors of any dimensions are double; single numbers are double in any job."""
     tensors = _tensors(recorded_types, recorded_sizes)
-    return "double" in tensors and not tensors & _OTHERS
+    return "double" in tensors and not tensors & LOWER
 
 
 def _tensors(recorded_types: str, recorded_sizes: str | None) -> set[str]:
