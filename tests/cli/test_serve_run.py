@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -139,9 +140,9 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.install([STEPS, ENDPOINT])
     yield made
     for process in made.started:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # a server whose launcher has ended
+        process.wait()
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
