@@ -60,8 +60,9 @@ def test_what_fusing_spares() -> None:
 @pytest.mark.parametrize(("stream", "runs_at", "joined"), [(8, 1_200_000, False), (8, 1_700_000, True)])
 def test_kernels_between_which_another_stream_computes_are_no_chain(stream: int, runs_at: int, *, joined: bool) -> None:
     built = trace(deviceProperties=[A100])
+    shapes: dict[str, Any] = {"Input Dims": [[N], [N]]}
     for place, at in enumerate((1_000_000, 1_500_000)):
-        built.operator("aten::mul", at=10_000 * place, lasts=9_000, **{"Input Dims": [[N], [N]]})
+        built.operator("aten::mul", at=10_000 * place, lasts=9_000, **shapes)
         built.launch(ELEMENTWISE, at=10_000 * place + 1_000, runs_at=at, lasts=30_000, stream=7)
     built.operator("aten::mm", at=30_000, lasts=9_000)
     built.launch("nvjet", at=31_000, runs_at=runs_at, lasts=50_000, stream=stream)

@@ -62,7 +62,7 @@ def ledger_verdict(
     if len(measured) > 1:
         one_rank = len({device.rank for device in measured}) == 1
         which = f"device {worst.device}" if one_rank else f"rank {worst.rank}'s"
-        sentence = f"Of {len(measured)} devices {which} computes least: {sentence}"
+        sentence = f"Of {len(measured)} devices {which} computes least: {sentence[:1].lower()}{sentence[1:]}"
     ledger = _ledger(worst)
     decided = 1 - ledger.idle_unknown / max(ledger.total_ns, 1)
     return Verdict(
@@ -181,6 +181,8 @@ def _without_cause(
         most = None  # a large unnamed loss is the headline, not a small one that has a name
     told = perturbed or most
     looked = f"no cause that was looked for is {'surely ' if unsure else ''}worth {percent(least)} of a step"
+    if least > LEAST_SHARE:
+        looked += ", and steps differ too much to see less"
     basis = " ".join(filter(None, [str(hot[0]) if hot else "", gap, measured.summary]))
     if told is not None:
         small = told is most and (told.gain or _NOTHING).expected < speedup(_SMALL)

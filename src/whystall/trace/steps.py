@@ -180,7 +180,7 @@ def _kinds(steps: pl.DataFrame) -> str:
 def _between_optimizer_steps(marks: pl.DataFrame, work: Work | None) -> pl.DataFrame:
     """Steps that end where the rarest optimizer's step ends (several optimizers count once).
 
-    Of optimizers that step one after the other, with next to no work between them, the last one ends the step.
+    Where optimizers step one after the other, with next to no work between them, the last one ends the step.
     """
     counts = marks.group_by("name", maintain_order=True).len().filter(pl.col("len") >= 2)
     if counts.is_empty():

@@ -128,6 +128,7 @@ def test_casts_around_a_norm_that_is_written_out_are_not_told_as_weights(*, norm
 
     with torch.no_grad():
         remedy = recorded(step, tmp_path)["compute.cast-churn"].remedy
+    assert remedy is not None
     assert ("rms_norm" in remedy.text) is norms
 
 

@@ -62,6 +62,7 @@ def test_an_encoder_is_worth_its_passes_if_samples_come_back() -> None:
 def preferences(reference: str | None = "Policy_1", *, named: bool = True, averaged: bool = False) -> Job:
     """Eight steps of a policy that learns, each with a pass of a reference of the same sizes without autograd."""
     job = Job(A100)
+    learns: dict[str, Any] = {"Sequence number": 7}
     for _ in job.steps(8):
         if reference is not None:
             with job.module(reference if named else "Loop_0"):
@@ -69,7 +70,7 @@ def preferences(reference: str | None = "Policy_1", *, named: bool = True, avera
         if averaged:
             job.operator("aten::lerp_", "elementwise_kernel", 5_000, **shaped(TRAINED[1], TRAINED[1]))
         with job.module("Policy_0" if named else "Loop_0"):
-            layers(job, TRAINED, **{"Sequence number": 7})
+            layers(job, TRAINED, **learns)
         with job.inside("autograd::engine::evaluate_function: MmBackward0", **{"Fwd thread id": 1}):
             layers(job, TRAINED)
         job.wait()
