@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -42,6 +43,11 @@ from whystall.trace.columns import rows_by_value
 from whystall.trace.link import HOST_TABLES, rows_of
 
 _ALIKE: Final = 0.05
+_HANDS_OUT: Final = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
+_FEWEST_BATCHES: Final = 3
+# A wait is one if it takes this share of a step, and nearly all steps wait where this share of them does.
+_LEAST_WAIT: Final = 0.02
+_NEARLY_ALL: Final = 0.9
 FEWEST_SAMPLED_STEPS: Final = 10
 """With fewer steps samples are no evidence about a run."""
 
@@ -123,6 +129,7 @@ class Case:
         if change is not None:
             # A window may begin with the host ahead of its device, and a replay of few steps spends that lead.
             length = max(length, longest_ns(self._host_lanes, self._durations(change)))
+            length = max(length, self._supplied_ns(change))
         # Streams are not known to overlap more than they were seen to: they share one device.
         length = max(length, self.left_on_devices_ns(change))
         if len(steps) < 2 or not steps.mean():
@@ -134,6 +141,32 @@ class Case:
         # The steps' own differences are no chance if the saving is the same share of each.
         before = step_lengths_ns(self.replayed, self._steady[1])
         return length, min(after, standard_error(steps - before * (steps.sum() / before.sum()), before.mean()))
+
+    def _supplied_ns(self, change: Change) -> int:
+        """How long the batches of the window take the workers that make them, if a change leaves the waits for these.
+
+        Asked for earlier, a batch is ready no earlier: workers that are waited for in nearly each step never rest.
+        """
+        durations, recorded = self._durations(change), self.replayed.duration
+        left = (taken for nodes, taken in self._supplies if (durations[nodes] >= recorded[nodes]).all())
+        return min(max(left, default=0), self.length_ns())
+
+    @cached_property
+    def _supplies(self) -> list[tuple[NDArray[np.intp], int]]:
+        """Per rank that waits for workers in nearly each step: the nodes that wait, and what these batches take."""
+        out = []
+        for rank in self.ranks:
+            begin, end, _ = rank.intervals(rank.host_named(_HANDS_OUT.search, ("annotations", "operators")))
+            begin, end = np.sort(begin), np.sort(end)
+            if len(end) < _FEWEST_BATCHES:
+                continue
+            pace = np.diff(end)
+            first, last = self.window_on(rank)
+            if np.mean(end - begin >= _LEAST_WAIT * np.median(pace)) >= _NEARLY_ALL:
+                nodes = self.host_within(rank, begin, end) & self.host_state(rank, HostState.INPUT)
+                batches = int(np.count_nonzero((end > first) & (end <= last)))
+                out.append((np.flatnonzero(nodes), round(float(pace.mean()) * batches)))
+        return out
 
     @cached_property
     def _steady(self) -> tuple[NDArray[np.float64] | None, Played]:
