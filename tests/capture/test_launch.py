@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from whystall.capture.launch import launch_of
+from whystall.capture.launch import launch_of, run_command
 from whystall.errors import UsageError
 
 
@@ -109,3 +114,33 @@ def test_a_script_goes_by_what_one_types_below_the_working_folder_and_else_by_it
     assert launch_of(["examples/train.py"]).what == "examples/train.py"
     assert launch_of(["./examples/../train.py"]).what == "train.py"
     assert launch_of([str(home / "examples" / "train.py")]).what == "train.py"
+
+
+def test_a_signal_that_comes_while_the_command_starts_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    plain = subprocess.Popen
+
+    def signalled(command: Sequence[str], **others: Any) -> subprocess.Popen[bytes]:
+        process = plain(command, **others)
+        if command[0] == sys.executable:
+            started.append(process)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", signalled)
+    before = signal.getsignal(signal.SIGTERM)
+    code = run_command([sys.executable, "-c", "import time; time.sleep(60)"], os.environ)
+    assert code == -signal.SIGTERM
+    assert len(started) == 1
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_command_inherits_the_signals_that_are_ignored(tmp_path: Path, *, ignored: bool) -> None:
+    code = "import signal, sys; open(sys.argv[1], 'w').write(str(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN))"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        assert run_command([sys.executable, "-c", code, str(tmp_path / "told")], os.environ) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (tmp_path / "told").read_text() == str(ignored)

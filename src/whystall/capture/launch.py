@@ -169,14 +169,16 @@ def run_command(
     Signals that come here go on to it; SIGUSR2 calls ``on_request`` instead, where that is given. ``stdout`` and
     ``stderr`` are files for its output. Raises `UsageError` where it cannot be started.
     """
-    try:
-        process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)  # noqa: S603 - it is what the user asked to run
-    except FileNotFoundError:
-        raise UsageError(f"{command[0]}: no such command") from None
-    except PermissionError:
-        raise UsageError(f"{command[0]}: permission denied") from None
-    with _handing_on(process, on_request), meanwhile(process.terminate):
-        return process.wait()
+    with _handing_on(on_request) as hand_to:
+        try:
+            process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)  # noqa: S603 - it is what the user asked to run
+        except FileNotFoundError:
+            raise UsageError(f"{command[0]}: no such command") from None
+        except PermissionError:
+            raise UsageError(f"{command[0]}: permission denied") from None
+        hand_to(process)
+        with meanwhile(process.terminate):
+            return process.wait()
 
 
 # Signals that end a process by default. Without a handler the launcher would end, and the job would go on alone.
@@ -187,22 +189,41 @@ _HANDED_ON: Final = (
 
 
 @contextlib.contextmanager
-def _handing_on(process: subprocess.Popen[bytes], on_request: Callable[[], None] | None) -> Iterator[None]:
+def _handing_on(
+    on_request: Callable[[], None] | None,
+) -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Hands signals on to the process that is named once it has started; those that come before wait for it.
+
+    A process inherits which signals are ignored: these are left alone until it has started.
+    """
     canary = Canary()
+    started: list[subprocess.Popen[bytes]] = []
+    waiting: list[int] = []
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
+        if not started:
+            waiting.append(number)
+            return
         # Ctrl-C in a terminal, and a signal to a process group, reaches the job by itself; a second one ends it harder
         of_all = canary.has_heard(number) or (number == signal.SIGINT and not canary.is_alive and _at_a_terminal())
-        if of_all and _in_our_group(process.pid):
+        if of_all and _in_our_group(started[0].pid):
             return
         with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
+            started[0].send_signal(number)
+
+    def hand_to(process: subprocess.Popen[bytes]) -> None:
+        started.append(process)
+        before.update({number: signal.signal(number, handlers[number]) for number in handlers if number not in before})
+        while waiting:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(waiting.pop(0))
 
     handlers: dict[int, Callable[[int, FrameType | None], None]] = dict.fromkeys(_HANDED_ON, hand_on)
     handlers[signal.SIGUSR2] = hand_on if on_request is None else lambda *_: on_request()
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    heard = [number for number in handlers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handlers[number]) for number in heard}
     try:
-        yield
+        yield hand_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
