@@ -97,6 +97,7 @@ def test_names_are_escaped_on_the_page(tmp_path: Path) -> None:
     assert "works alone" in page.read_text()
 
 
+@pytest.mark.alone
 def test_samples_of_real_runs_tell_what_the_job_itself_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

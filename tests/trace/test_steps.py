@@ -93,13 +93,29 @@ def test_an_optimizer_that_steps_less_often_counts() -> None:
     assert steps_of(built)[0] == [("step 1", 1700, 1000)]
 
 
+def backward(built: TraceBuilder, *starts: int) -> TraceBuilder:
+    for at in starts:
+        built.operator("autograd::engine::evaluate_function: AddmmBackward0", at=at, lasts=50)
+    return built
+
+
 def test_optimizers_that_step_one_after_the_other_end_one_step() -> None:
     starts = [at + place * 200 for at in (10_000, 20_000, 30_000) for place in range(6)]
-    assert steps_of(optimizer(trace(), "Adam", *starts))[0] == [("step 1", 11_100, 10_000), ("step 2", 21_100, 10_000)]
+    built = backward(optimizer(trace(), "Adam", *starts), 9_000, 19_000, 29_000)
+    assert steps_of(built)[0] == [("step 1", 11_100, 10_000), ("step 2", 21_100, 10_000)]
+
+
+def test_a_long_pause_between_steps_leaves_them_steps() -> None:
+    """An evaluation takes a hundred times as long as a step."""
+    starts = [1_000, 2_000, 3_000, 300_000, 301_000]
+    built = backward(optimizer(trace(), "Adam", *starts), *(at - 200 for at in starts))
+    assert [lasts for _, _, lasts in steps_of(built)[0]] == [1_000, 1_000, 297_000, 1_000]
 
 
 def test_optimizers_between_which_a_network_runs_end_steps_of_their_own() -> None:
-    assert len(steps_of(optimizer(trace(), "Adam", 1000, 4000, 10_000, 13_000))[0]) == 3
+    starts = [1_000, 4_000, 10_000, 13_000]
+    built = backward(optimizer(trace(), "Adam", *starts), *(at - 200 for at in starts))
+    assert len(steps_of(built)[0]) == 3
 
 
 def test_an_optimizer_that_stepped_once_does_not() -> None:

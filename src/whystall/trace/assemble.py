@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from whystall.trace.collectives import collective_table
-from whystall.trace.columns import distinct
+from whystall.trace.columns import distinct, matching
 from whystall.trace.link import HOST_TABLES, link_device, link_host, link_series, nest_host, rows_of
 from whystall.trace.metadata import sound_text
 from whystall.trace.model import Quarantine, Source, Trace
@@ -17,6 +17,7 @@ from whystall.trace.readers.reader import RawTrace
 from whystall.trace.repeats import repeated_launches
 from whystall.trace.schema import DEVICE_KINDS, OPTIONAL, REQUIRED, WITHOUT_THREAD
 from whystall.trace.steps import Work, find_steps, step_of_launch
+from whystall.vocabulary.autograd import ENGINE
 
 _THREADS: Final = {"pid": pl.String, "tid": pl.String, "name": pl.String}
 _EXTRA: Final = {"table": pl.Categorical, "row": pl.Int64, "key": pl.Categorical, "value": pl.Categorical}
@@ -88,14 +89,14 @@ def assemble(raw: RawTrace, *, name: str, file_bytes: int) -> Trace:
 
 def _work(tables: dict[str, pl.DataFrame]) -> Work:
     """The work that a recording shows: device events, from when they were launched; without any, operators."""
-    events, calls = tables["device_events"], tables["runtime_calls"]
+    events, calls, own = tables["device_events"], tables["runtime_calls"], tables["operators"]
+    backward = own["ts_ns"].to_numpy()[matching(own["name"], lambda name: name.startswith(ENGINE))]
     if events.is_empty():
-        own = tables["operators"]
-        return Work(own["ts_ns"].to_numpy(), own["self_ns"].to_numpy())
+        return Work(own["ts_ns"].to_numpy(), own["self_ns"].to_numpy(), backward)
     asked = events["ts_ns"].to_numpy().copy()
     launch = rows_of(events["launch"])
     asked[launch >= 0] = calls["ts_ns"].to_numpy()[launch[launch >= 0]]
-    return Work(asked, events["duration_ns"].to_numpy())
+    return Work(asked, events["duration_ns"].to_numpy(), backward)
 
 
 def _completed(table: str, given: pl.DataFrame | None, quarantined: list[Quarantine]) -> pl.DataFrame:

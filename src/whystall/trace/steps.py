@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -57,10 +57,14 @@ STEP_SCHEMA: Final = {"name": pl.String, "ts_ns": pl.Int64, "duration_ns": pl.In
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """When the work of a recording was launched, and its duration: steps have to hold most of it."""
+    """When the work of a recording was launched, and its duration: steps have to hold most of it.
+
+    ``backward_ns`` is when operators of backward passes began.
+    """
 
     asked_ns: NDArray[np.int64]
     duration_ns: NDArray[np.int64]
+    backward_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def share_within(self, begin: int, end: int) -> float:
         """The share of the work that was launched between two instants; 1 where nothing was recorded."""
@@ -180,7 +184,7 @@ def _kinds(steps: pl.DataFrame) -> str:
 def _between_optimizer_steps(marks: pl.DataFrame, work: Work | None) -> pl.DataFrame:
     """Steps that end where the rarest optimizer's step ends (several optimizers count once).
 
-    Where optimizers step one after the other, with next to no work between them, the last one ends the step.
+    Where optimizers step one after the other, with no backward pass between them, the last one ends the step.
     """
     counts = marks.group_by("name", maintain_order=True).len().filter(pl.col("len") >= 2)
     if counts.is_empty():
@@ -204,16 +208,15 @@ def _between_optimizer_steps(marks: pl.DataFrame, work: Work | None) -> pl.DataF
 
 
 def _ends_a_step(ends: NDArray[np.int64], begins: NDArray[np.int64], work: Work | None) -> NDArray[np.bool_]:
-    """Which ends of optimizers' steps have the work of a step behind them; the last one has."""
+    """Which ends of optimizers' steps have a backward pass behind them, before the next begins; the last one counts.
+
+    All count where no backward pass was recorded.
+    """
+    if work is None or not len(work.backward_ns):
+        return np.ones(len(ends), np.bool_)
     following = begins[np.minimum(np.searchsorted(begins, ends[:-1]), len(begins) - 1)]
-    between = np.maximum(following - ends[:-1], 0)
-    if work is not None and len(work.asked_ns):
-        order = np.argsort(work.asked_ns, kind="stable")
-        done = np.append(0, np.cumsum(work.duration_ns[order]))
-        asked = work.asked_ns[order]
-        worked = done[np.searchsorted(asked, following)] - done[np.searchsorted(asked, ends[:-1])]
-        between = worked if worked.any() else between
-    return np.append(between >= _LEAST_OF_MEDIAN * between.max(initial=0), np.True_)
+    backward = np.sort(work.backward_ns)
+    return np.append(np.searchsorted(backward, ends[:-1]) < np.searchsorted(backward, following), np.True_)
 
 
 def _of_a_module(functions: pl.DataFrame | None, work: Work | None) -> pl.DataFrame:

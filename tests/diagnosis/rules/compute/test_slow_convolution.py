@@ -205,14 +205,29 @@ def test_conversions_around_tensor_cores_are_a_layout() -> None:
     assert "channels_last" in remedy.text
 
 
-def trying(*, often: bool = True, timed: str = "EventElapsedTime", in_steps: tuple[int, ...] = (0,)) -> Job:
-    """Eight steps of a product of 5 ms and of a convolution of 1 ms, before which a library tries two of 4 ms."""
+def trying(
+    *,
+    often: bool = True,
+    timed: str = "EventElapsedTime",
+    in_steps: tuple[int, ...] = (0,),
+    records: bool = True,
+    again: bool = False,
+) -> Job:
+    """Eight steps of a product of 5 ms and of a convolution of 1 ms, before which a library tries two of 4 ms.
+
+    ``again``: all steps have the same sizes.
+    """
     job = Job(A100)
     for step in job.steps(8):
         tries = often or step in in_steps
-        with job.inside("aten::cudnn_convolution"):
+        sizes = shaped([16, 64, 56 + (0 if again else step), 56], [64, 64, 3, 3])
+        with job.inside("aten::cudnn_convolution", **sizes):
             for _ in range(2 if tries else 0):
+                if records:
+                    job.call("EventRecord", 2_000)
                 job.launch("void implicit_convolve_sgemm<float, float, 128>", 4_000_000)
+                if records:
+                    job.call("EventRecord", 2_000)
                 job.wait()
                 if timed:
                     job.call(timed, 2_000)
@@ -241,8 +256,14 @@ def test_algorithms_that_are_measured_in_each_step_are_worth_the_trials() -> Non
 
 @pytest.mark.parametrize(
     "job",
-    [trying(often=False), trying(often=False, in_steps=(0, 1, 2)), trying(timed="")],
-    ids=["in one step", "in the first steps", "nothing is timed"],
+    [
+        trying(often=False),
+        trying(often=False, in_steps=(0, 1, 2)),
+        trying(timed=""),
+        trying(timed="EventSynchronize", records=False),
+        trying(often=False, in_steps=(1, 3), again=True),
+    ],
+    ids=["in one step", "in the first steps", "nothing is timed", "an allocator waits", "sizes that come back"],
 )
 def test_a_single_measurement_and_kernels_that_nobody_times_are_none(job: Job) -> None:
     assert "compute.slow-convolution" not in found_in(job.built)

@@ -27,7 +27,7 @@ from whystall.diagnosis.detectors.kernels import (
     durations,
     shortened,
 )
-from whystall.diagnosis.detectors.measured_convolutions import measured_until, trials
+from whystall.diagnosis.detectors.measured_convolutions import measured_until, settles, trials
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rewrites.kernels import SEPARABLE
@@ -276,7 +276,8 @@ def measured_again(case: Case) -> Iterator[Replayed]:
         inside = np.unique(np.searchsorted(steps, begin, side="right"))
         inside = inside[inside > 0]
         per_step = case.time_of(kernels)
-        if per_step < _LEAST_SHARE * case.step_ns or not _comes_back(inside, len(steps)):
+        again = 2 * len(inside) > len(steps) or (_comes_back(inside) and not settles(rank, until))
+        if per_step < _LEAST_SHARE * case.step_ns or not again:
             continue
         yield Replayed(
             cause=CAUSE.id,
@@ -299,9 +300,9 @@ def measured_again(case: Case) -> Iterator[Replayed]:
         )
 
 
-def _comes_back(measuring: NDArray[np.intp], steps: int) -> bool:
-    """Whether a library measures in most steps, or again in later ones after steps without; in the first it must."""
-    return 2 * len(measuring) > steps or (len(measuring) > 1 and bool((np.diff(measuring) > 1).any()))
+def _comes_back(measuring: NDArray[np.intp]) -> bool:
+    """Whether a library measures again after steps without; in the first ones it must."""
+    return len(measuring) > 1 and bool((np.diff(measuring) > 1).any())
 
 
 def _without_conversions(case: Case, rank: RankCase, found: Converted, tflops: float, left: float) -> Change:
