@@ -75,3 +75,16 @@ def test_cells_whose_next_input_follows_from_the_last_result_are_no_loop(tmp_pat
 def test_a_layer_for_the_whole_sequence_is_none(tmp_path: Path) -> None:
     layer, sequence = torch.nn.LSTM(INPUTS, HIDDEN), torch.randn(PLACES, BATCH, INPUTS)
     assert loops_in(lambda: layer(sequence)[0].square().mean().backward(), tmp_path)[1] is None
+
+
+def test_networks_of_equal_sizes_are_no_places_of_a_sequence(tmp_path: Path) -> None:
+    cells = torch.nn.ModuleList(torch.nn.LSTMCell(INPUTS, HIDDEN) for _ in range(12))
+    given = torch.randn(12, BATCH, INPUTS)
+    states = [(torch.zeros(BATCH, HIDDEN), torch.zeros(BATCH, HIDDEN)) for _ in cells]
+
+    def step() -> None:
+        out = [cell(given[at], states[at])[0] for at, cell in enumerate(cells)]
+        torch.stack(out).square().mean().backward()
+        cells.zero_grad(set_to_none=True)
+
+    assert loops_in(step, tmp_path)[1] is None

@@ -7,7 +7,6 @@ own, and each weight's gradient is added up place by place. Only what the hidden
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,11 +26,21 @@ _PRODUCTS: Final = frozenset({"aten::linear", "aten::mm", "aten::addmm", "aten::
 _ARITHMETIC: Final = frozenset({"aten::mm", "aten::addmm"})
 _ADDS: Final = frozenset({"aten::add", "aten::add_"})
 _SUMS: Final = frozenset({"aten::sum"})
-# Between two places: the next input follows from the last result, so that no layer can take the whole sequence.
-_DEPENDS: Final = re.compile(
-    r"^aten::(conv|_?linear|addmm|mm|bmm|baddbmm|matmul|einsum|_?scaled_dot|_?softmax|embedding|argmax|multinomial|topk"
-    r"|item|_local_scalar_dense)"
+# Between two places nothing is computed that the next input could follow from: parts are taken, and results collected.
+_PARTS: Final = frozenset({"aten::select", "aten::slice", "aten::narrow", "aten::unbind", "aten::split", "aten::chunk"})
+_BETWEEN: Final = (
+    _CELLS
+    | _PARTS
+    | frozenset(
+        f"aten::{name}"
+        for name in (
+            *("view", "reshape", "squeeze", "unsqueeze", "transpose", "t", "permute", "detach", "alias", "contiguous"),
+            *("stack", "cat", "dropout", "native_dropout", "zeros", "zeros_like", "empty", "new_zeros", "as_strided"),
+        )
+    )
 )
+_LEAST_BEFORE: Final = 4
+"""Parts may be taken all at once, this many calls before the first cell."""
 _WEIGHTS_FROM: Final = 2
 """The place of a cell's first weight among its arguments: behind the input and the state."""
 
@@ -76,6 +85,8 @@ def loops_over_time(rank: RankCase, *, fewest: int) -> LoopsOverTime | None:
     whole = np.array([size in weights for size in made], np.bool_)
     adds, sums, products = (matching(table["name"], of.__contains__) for of in (_ADDS, _SUMS, _ARITHMETIC))
     of_inputs = (forward >= 0) & inputs[np.maximum(forward, 0)]
+    if back.any() and int((back & adds & whole).sum()) < (len(kept) - loops) // 2:
+        return None  # weights whose gradients nobody adds up are of networks apart
     joined = inputs | (back & products & (whole | of_inputs)) | (back & sums & whole)
     gone = back & adds & whole
     return LoopsOverTime(joined | rank.workings.tree.below(joined), gone, inner | back, len(kept), loops)
@@ -88,26 +99,33 @@ def _in_loops(
     given: dict[int, tuple[tuple[Shape, ...], ...]],
     fewest: int,
 ) -> tuple[list[int], int]:
-    """The places among the calls of cells in loops, and how many loops they are."""
+    """The places among the calls of cells in loops, and how many loops they are.
+
+    A loop takes its inputs from a sequence, part by part or all at once before it.
+    """
     table = rank.trace.operators
     at = table["ts_ns"].to_numpy()[calls]
     step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), at, side="right")
-    depends = np.append(0, np.cumsum(matching(table["name"], lambda name: bool(_DEPENDS.match(name)))[calls]))
+    names = table["name"].cast(str).gather(calls).to_list()
+    others = np.append(0, np.cumsum([name not in _BETWEEN for name in names]))
+    parts = np.append(0, np.cumsum([name in _PARTS for name in names]))
     runs: dict[tuple[tuple[Shape, ...], ...], list[int]] = {}
-    kept: list[int] = []
-    loops = 0
     done: list[list[int]] = []
     for place in chosen.tolist():
         run = runs.setdefault(given[place], [])
-        if run and (step[run[-1]] != step[place] or depends[place] > depends[run[-1] + 1]):
+        if run and (step[run[-1]] != step[place] or others[place] > others[run[-1] + 1]):
             done.append(run)
             run = runs[given[place]] = []
         run.append(place)
-    for run in (*done, *runs.values()):
-        if len(run) >= fewest:
-            kept += run
-            loops += 1
-    return sorted(kept), loops
+    loops = [
+        run
+        for run in (*done, *runs.values())
+        if len(run) >= fewest
+        and (
+            parts[run[-1]] - parts[run[0] + 1] >= len(run) // 2 or parts[run[0]] > parts[max(run[0] - _LEAST_BEFORE, 0)]
+        )
+    ]
+    return sorted(place for run in loops for place in run), len(loops)
 
 
 def _products_of_inputs(

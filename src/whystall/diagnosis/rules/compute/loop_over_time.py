@@ -41,13 +41,13 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             attributed_ns=case.time_of(inner),
             evidence=(
                 evidence.count("cells that are called one by one", found.cells / steps, per=case.per),
-                evidence.count("places of a sequence, on average", found.cells / found.loops),
                 evidence.count("kernels for them", count_per_step(case, inner), per=case.per),
                 evidence.time("their device time", case.time_of(inner), case.events_of(inner), per=case.per),
                 evidence.time("of it in what one call does for all places", case.time_of(together), per=case.per),
             ),
             removal=_as_a_layer(case, rank, found, host_left=_HOST_LEFT, in_turn=1.0),
-            floor=_as_a_layer(case, rank, found, host_left=1.0, in_turn=1.0),
+            # Without gradients networks apart look the same.
+            floor=_as_a_layer(case, rank, found, host_left=1.0, in_turn=1.0) if rank.trains else Change(),
             ceiling=_as_a_layer(case, rank, found, host_left=0.0, in_turn=_IN_TURN_LEFT),
             method="replay: one product of all inputs and one for each weight's gradient, the rest in turn",
             code=code_of(case, inner),
