@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from typing import Any
 
@@ -214,6 +215,29 @@ def test_a_message_is_one_thing_on_both_sides() -> None:
     sends = _attendance(0, truth, end, plan=(("send", "Float", 64),), ranks="[0, 1]")
     gets = _attendance(1, truth, end, plan=(("recv", "Float", 64),), ranks="[0, 1]")
     assert _pairs([truth, truth], meetings([sends, gets])) == (6, 0, 0)
+
+
+def test_a_messages_group_may_have_another_name_on_each_side() -> None:
+    truth = list(range(6))
+    end = _ends(truth, 4)
+    sends = _attendance(0, truth, end, plan=(("send", "Float", 64),), ranks="[0, 1]", group="7")
+    gets = _attendance(1, truth, end, plan=(("recv", "Float", 64),), ranks="[0, 1]", group="8")
+    assert _pairs([truth, truth], meetings([sends, gets])) == (6, 0, 0)
+
+
+def test_two_groups_of_a_pair_of_ranks_are_told_apart_by_names_that_both_know() -> None:
+    """The sender uses one group and then the other, the receiver asks for the second's message first."""
+    truth = list(range(12))
+    end = _ends(truth, 4)
+    both = (("send", "Float", 64),) * 2, (("recv", "Float", 64),) * 2
+    sends, gets = (_attendance(rank, truth, end, plan=plan, ranks="[0, 1]") for rank, plan in enumerate(both))
+    names = [["a", "b"] * 6, ["b", "a"] * 6]
+    sides = [
+        dataclasses.replace(one, records=one.records.with_columns(group=pl.Series(own)))
+        for one, own in zip((sends, gets), names, strict=True)
+    ]
+    first, second = meetings(sides)
+    assert first.tolist() == [second[number ^ 1] for number in range(12)]
 
 
 def test_nothing_recorded_is_no_error() -> None:

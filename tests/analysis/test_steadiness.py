@@ -102,3 +102,16 @@ def test_work_of_another_stream_that_runs_ahead_begins_no_step(early: str) -> No
     [device] = whystall.analyze(built.load(), cache=False).devices
     assert [step.window_ns for step in device.steps] == [10_000, 10_000, 10_000, 9_000]
     assert unlike_steps(device.steps) is None
+
+
+def test_a_step_that_begins_on_another_stream_begins_there() -> None:
+    """Each step renders on one stream and learns on the other, which waits for it: nothing runs ahead."""
+    built, at = trace(), 0
+    lasts = [8_000, 8_000, 18_000, 8_000]
+    for number, whole in enumerate(lasts):
+        built.step(number, at=at, lasts=whole)
+        built.launch("render", at=at + 100, runs_at=at + 200, lasts=whole - 6_000, stream=20)
+        built.launch("gemm", at=at + 300, runs_at=at + whole - 5_700, lasts=5_500, stream=7)
+        at += whole
+    [device] = whystall.analyze(built.load(), cache=False).devices
+    assert [step.window_ns for step in device.steps][:3] == lasts[:3]

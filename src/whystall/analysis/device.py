@@ -229,17 +229,24 @@ def _first_starts(events: DeviceEvents, steps: int) -> list[int | None]:
     """The start of each step's first event.
 
     Copies of the next batch, and fetching parameters ahead, run on streams of their own while the work of earlier steps
-    still waits: a step begins on the stream that computes longest, if it has events there.
+    still waits: a step whose first event does so begins on the stream that computes longest, if it has events there.
     """
-    out: list[int | None] = [None] * steps
+    first: list[int | None] = [None] * steps
+    main: list[int | None] = [None] * steps
+    last = np.full(steps, np.iinfo(np.int64).min)
     attributed = events.step >= 0
-    ahead = events.stream != _main_stream(events)
-    for chosen in (attributed, attributed & ~ahead):
+    own = attributed & (events.stream == _main_stream(events))
+    for out, chosen in ((first, attributed), (main, own)):
         rows = np.flatnonzero(chosen)
         found, at = np.unique(events.step[rows], return_index=True)
         for step, index in zip(found.tolist(), at.tolist(), strict=True):
             out[step] = int(events.start[rows[index]])
-    return out
+    np.maximum.at(last, events.step[own], events.end[own])
+    ended = np.maximum.accumulate(last)
+    ahead = [at > 0 and begin is not None and begin < ended[at - 1] for at, begin in enumerate(first)]
+    # Nothing before the first step shows whether it began ahead: it did if others do.
+    ahead[:1] = [any(ahead)] if steps else []
+    return [one if runs and one is not None else begin for begin, one, runs in zip(first, main, ahead, strict=True)]
 
 
 def _main_stream(events: DeviceEvents) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,8 @@ from whystall.vocabulary.python_work import work_of
 _MOST_STEPS: Final = 0.8
 """The share of the steps that must copy: state that is saved or loaded occasionally is not needed in a step."""
 _HOOKED: Final = "hooked"
+_SIZES_OF_WEIGHTS: Final = 3
+"""A model has at least this many different sizes of weights."""
 _PIPELINES: Final = re.compile(r"(^|/)diffusers/")
 _COPIES: Final = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
 """Operators of torch around one copy."""
@@ -36,14 +39,25 @@ def copies_to_device(rank: RankCase) -> Mask:
 def fetched_weights(rank: RankCase, *, many: float, least_bytes: float) -> Mask:
     """The copies to the device that fetch weights again and again.
 
-    Those within hooks of offloading, or in most steps of inference ``many`` of them, which move ``least_bytes``.
+    Those within hooks of offloading, or in most steps of inference ``many`` of them, which move ``least_bytes`` and
+    have sizes as weights do: matrices and biases. Tiles of a volume, batches and blocks of a cache are of one size.
     """
     copies = copies_to_device(rank)
     hooked = copies & within_hooks(rank)[1]
     if in_most_steps(rank, hooked, least_bytes):
         return hooked
     several = copies & (_copies_in_step(rank, copies) >= many)
+    if len(np.unique(rank.trace.device_events["bytes"].fill_null(0).to_numpy()[several])) < _SIZES_OF_WEIGHTS:
+        return several & False
     return several if not rank.trains and in_most_steps(rank, several, least_bytes) else several & False
+
+
+def goes_back(rank: RankCase, fetches: Mask, to_host: Mask, *, least: float) -> bool:
+    """Whether a share ``least`` of the fetched bytes goes back to the host in copies of the same sizes."""
+    size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()
+    came, went = Counter(size[fetches].tolist()), Counter(size[to_host].tolist())
+    same = sum(one * min(count, went[one]) for one, count in came.items())
+    return bool(same >= least * max(int(size[fetches].sum()), 1))
 
 
 def steps_of(rank: RankCase) -> int:

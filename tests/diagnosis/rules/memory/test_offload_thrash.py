@@ -51,29 +51,35 @@ def test_state_that_goes_back_and_forth_is_worth_the_copies(api: str) -> None:
     assert told["to the device"] == told["to the host"] == 100 * MB
 
 
-def fetching(copies: int, megabytes: int, *, back: bool = False) -> Job:
+def fetching(copies: int, megabytes: int, *, back: float = 0, alike: bool = False) -> Job:
     """Ten steps of inference; each of so many parts fetches its weights and computes with them.
 
-    ``back``: the weights are copied to the host when all is done.
+    ``back``: results of so many times the sizes are copied to the host when all is done. Weights differ in size, data
+    is ``alike``.
     """
     job = Job()
+    sizes = [megabytes if alike else megabytes * (1 + part % 3) // 2 for part in range(copies)]
     for _ in job.steps(10):
-        for _ in range(copies):
-            copy(job, "Memcpy HtoD (Pinned -> Device)", megabytes)
+        for size in sizes:
+            copy(job, "Memcpy HtoD (Pinned -> Device)", size)
             job.operator("aten::mm", "gemm", 200_000)
-        for _ in range(copies if back else 0):
-            copy(job, "Memcpy DtoH (Device -> Pinned)", megabytes)
+        for size in sizes if back else ():
+            copy(job, "Memcpy DtoH (Device -> Pinned)", round(size * back))
         job.wait()
     return job
 
 
 def test_models_that_go_back_unchanged_are_worth_both_ways() -> None:
-    job = fetching(40, 5, back=True)
+    job = fetching(40, 5, back=1)
     finding = found_in(job.built)["memory.offload-thrash"]
     is_worth(finding, job.step_ns / fetching(40, 0).step_ns)
     assert "back, unchanged" in finding.title
     assert finding.remedy is not None
     assert "each use of a layer" not in finding.remedy.text
+
+
+def test_results_of_other_sizes_are_no_weights_that_go_back() -> None:
+    assert "for each use" in found_in(fetching(40, 6, back=4).built)["memory.offload-thrash"].title
 
 
 def test_weights_that_are_fetched_for_every_answer_are_worth_the_copies() -> None:
@@ -88,6 +94,8 @@ def test_weights_that_are_fetched_for_every_answer_are_worth_the_copies() -> Non
         pytest.param(training(100, 100, every=4), id="a checkpoint now and then"),
         pytest.param(training(100, 100, backward=False), id="images in, masks out"),
         pytest.param(fetching(4, 50), id="a batch of a few tensors"),
+        pytest.param(fetching(40, 5, alike=True, back=1), id="tiles of a volume"),
+        pytest.param(fetching(40, 5, alike=True), id="batches"),
     ],
 )
 def test_batches_and_checkpoints_are_none(job: Job) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from whystall.analysis.host_states import HostState
+from whystall.analysis.host_states import INPUT_NAME, HostState
 from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
@@ -56,6 +56,7 @@ from whystall.diagnosis.where import code_of, looks_in
 from whystall.replay.graph import Mask
 from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
 from whystall.trace.steps import OPTIMIZER_STEP, is_of_an_engine
 from whystall.vocabulary.copies import TO_HOST
 from whystall.vocabulary.python_work import work_of
@@ -77,6 +78,8 @@ _OF_FILES_AND_COPIES: Final = re.compile(
 )
 _OBSERVES: Final = "work outside torch in its passes or its optimizer's step, for example in a hook"
 _SELDOM: Final = 0.1
+# Operators that move an optimizer's state, and nothing else.
+_COPIES: Final = frozenset({"aten::copy_", "aten::to", "aten::_to_copy", "aten::_foreach_copy_"})
 _COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 _PARTS: Final = ("forward", "backward", "optimizer")
 _WAITS: Final = re.compile(
@@ -108,6 +111,12 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if (launched := launching(case, rank)) is not None:
             nodes &= ~launched.strewn
         nodes = _at_work(case, rank, nodes)
+        begin, end, _ = rank.optimizer_steps
+        stepping = nodes & case.host_within(rank, begin, end)
+        found = _without_python(case, rank, stepping) if stepping.any() else None
+        if found is not None and found.detail == _OFFLOADED:  # which has a remedy and a price of its own
+            yield found
+            nodes &= ~stepping
         if nodes.any():
             yield _without_python(case, rank, nodes)
 
@@ -195,9 +204,10 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
 
 
 def _with_state(case: Case, rank: RankCase, *, gradients: bool = False) -> Mask:
-    """The work around an optimizer's steps on the host: from the call before each to the next launch of a kernel.
+    """The work around an optimizer's steps on the host: from the call before each to the last copy of its state.
 
-    Gradients are scaled and clipped there, and what was updated goes to the device. With ``gradients`` also the copies
+    Gradients are scaled and clipped there, and what was updated goes to the device; the next batch does not belong to
+    it, nor what else the host does before it launches a kernel. With ``gradients`` also the copies
     of these to the host, which backward passes hide in part.
     """
     calls = rank.trace.runtime_calls
@@ -210,6 +220,12 @@ def _with_state(case: Case, rank: RankCase, *, gradients: bool = False) -> Mask:
     before = np.append(until, 0)[np.searchsorted(until, begin, side="right") - 1]
     first = np.maximum(before, np.append(0, end[:-1]))
     last = np.append(launches, end.max(initial=0))[np.searchsorted(launches, end)]
+    table = rank.trace.operators
+    others = (rows_of(table["parent"]) < 0) & ~matching(table["name"], _COPIES.__contains__)
+    hosts = [table["ts_ns"].to_numpy()[others], rank.trace.steps["ts_ns"].to_numpy()]
+    hosts.append(rank.intervals(rank.host_named(INPUT_NAME.search, ("annotations", "operators")))[0])
+    begun = np.sort(np.concatenate(hosts))
+    last = np.maximum(np.minimum(last, np.append(begun, last.max(initial=0))[np.searchsorted(begun, end)]), end)
     copied = rank.device_named(lambda name: gradients and any(part in name for part in TO_HOST))
     return case.host_within(rank, first, last) | case.nodes(rank, device=rank.launched_in(first, last) | copied)
 

@@ -16,6 +16,7 @@ from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.offloading import (
     copies_to_device,
     fetched_weights,
+    goes_back,
     in_most_steps,
     steps_of,
     work_for,
@@ -46,8 +47,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         if rank.trains and both:
             yield _kept_on_the_device(case, rank, to_device, to_host, fetched=False)
         elif fetches.any():
-            size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()
-            back = both and size[to_host].sum() >= _LEAST_BACK * size[fetches].sum()
+            back = both and goes_back(rank, fetches, to_host, least=_LEAST_BACK)
             yield _kept_on_the_device(case, rank, fetches, to_host & back, fetched=True)
 
 
