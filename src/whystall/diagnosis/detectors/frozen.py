@@ -11,7 +11,9 @@ products without activations (an algorithm that iterates, filters of a metric), 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -39,8 +41,11 @@ _OF_NETWORKS: Final = frozenset(
 """Activations, norms and attention: sums over filters and iterations of an algorithm have none."""
 _DRAWS: Final = frozenset({"aten::argmax", "aten::multinomial", "aten::sort", "aten::topk"})
 """A pass that draws more than one token generates text, which is new in each step."""
-_WRITES: Final = re.compile(r"^aten::(_foreach_)?(lerp_|copy_|mul_|add_|sub_|addcmul_)$")
-"""Operators that update the weights of an average or copy those of the network that learns."""
+_WRITES: Final = re.compile(r"^aten::(_foreach_)?(lerp|copy|mul|add|sub|addcmul)_?$")
+"""Operators that make the weights of an average, or copy those of the network that learns."""
+_COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
+"""Begin the names of calls in which a recording names no modules and no writes."""
+_MOST_OF_IT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Froze
     place = places_among(rank, calls)
     apart_by_name = _of_other_modules(rank, learning)
     written = _written(rank, ~learning & (place >= 0)) if apart_by_name.any() else set[Shape]()
+    own_weights = {weight for row, weight in zip(rows.tolist(), weights, strict=True) if apart_by_name[row]}
+    apart_by_name &= not _is_kept_flat(own_weights, written)
     layers, others = (np.zeros(len(calls), np.int64) for _ in range(2))
     for row, weight in zip(rows.tolist(), weights, strict=True):
         if weight and not learning[row] and place[row] >= 0:
@@ -107,24 +114,38 @@ def _stretches(
 
 
 def _of_other_modules(rank: RankCase, learning: Mask) -> Mask:
-    """Operators in modules that a recording names and that no learning operator is in; none without their names."""
+    """Operators in modules that a recording names and that no learning operator is in; none without their names.
+
+    A module that is made anew in each step has a new number each time. Compiled code hides the modules that learn.
+    """
+    table = rank.trace.operators
     places = module_places(rank.trace, rank.workings.tree)
     path = places.own_path
-    if not places.modules.paths:
+    if not places.modules.paths or matching(table["name"], lambda name: name.startswith(_COMPILED)).any():
         return np.zeros(len(path), np.bool_)
     learns = np.zeros(len(places.modules.paths), np.bool_)
     learns[path[learning & (path >= 0)]] = True
-    return (path >= 0) & ~learns[path] & learns.any()
+    step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), table["ts_ns"].to_numpy(), side="right")
+    inside = path >= 0
+    seen = np.unique(np.stack([path[inside].astype(np.int64), step[inside]]), axis=1)[0]
+    again = np.bincount(seen, minlength=len(learns)) >= min(len(rank.trace.steps), 2)
+    return inside & (~learns & again)[path] & learns.any()
 
 
 def _written(rank: RankCase, outside: Mask) -> set[Shape]:
-    """Sizes of tensors that are updated in place without autograd, outside of optimizers."""
+    """Sizes of tensors that are made or updated without autograd, outside of optimizers, as averages of weights are."""
     table = rank.trace.operators
     begin, end, _ = rank.optimizer_steps
     rows = np.flatnonzero(matching(table["name"], lambda name: _WRITES.search(name) is not None) & outside)
     rows = rows[~within(table["ts_ns"].to_numpy()[rows], begin, end)]
     found = judged(table.select("name", "input_dims")[rows], lambda _, dims: sizes_by_argument(dims)[:1])
     return {tuple(sorted(size)) for given in found for sizes in given for size in sizes}
+
+
+def _is_kept_flat(weights: Iterable[Shape], written: set[Shape]) -> bool:
+    """Whether something as large as all weights together is written: a buffer whose parts they are."""
+    whole = sum(prod(weight) for weight in weights)
+    return any(len(size) == 1 and size[0] >= _MOST_OF_IT * whole for size in written)
 
 
 def _weight(name: str, dims: str | None) -> Shape:

@@ -114,15 +114,20 @@ def test_casts_that_the_model_asks_for_in_training_are_told(tmp_path: Path) -> N
     assert "compute.cast-churn" in recorded(step, tmp_path)
 
 
-@pytest.mark.parametrize("norms", [True, False])
-def test_casts_around_a_norm_that_is_written_out_are_not_told_as_weights(*, norms: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "norms"), [("norm", True), ("plain", False), ("logged", False)])
+def test_casts_around_a_norm_that_is_written_out_are_not_told_as_weights(
+    kind: str, tmp_path: Path, *, norms: bool
+) -> None:
     given = torch.randn(4096, 1024, dtype=torch.bfloat16)
     weight = torch.ones(1024, dtype=torch.bfloat16)
 
     def step() -> None:
         for _ in range(4):
             precise = given.float()
-            if norms:
+            if kind == "logged":
+                precise.mean()
+                continue
+            if kind == "norm":
                 precise = precise * torch.rsqrt(precise.pow(2).mean(-1, keepdim=True) + 1e-6)
             weight * precise.to(torch.bfloat16)
 

@@ -38,7 +38,11 @@ _STATISTICS: Final = frozenset(
     for name in ("mean", "rsqrt", "var", "var_mean", "std", "softmax", "log_softmax", "linalg_vector_norm")
 )
 _BETWEEN: Final = int(CAUSE.threshold("between"))
-_FLOATING: Final = ("float", "double", "c10::Half", "c10::BFloat16")
+_SCALES: Final = frozenset({"aten::mul", "aten::mul_", "aten::div", "aten::div_"})
+_WHOLE: Final = frozenset({"aten::softmax", "aten::log_softmax"})
+"""Operators that compute statistics and divide by them."""
+_FLOATING: Final = ("double", "float", "c10::Half", "c10::BFloat16")
+"""By precision, the most first."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -134,23 +138,35 @@ def _remedy(case: Case, rank: RankCase, copies: Mask, per_step: int) -> Remedy |
 
 
 def _around_statistics(rank: RankCase, copies: Mask) -> Mask:
-    """The copies in calls that cast a tensor, between which and the cast of its result a mean or the like is taken."""
+    """The copies in calls that cast a tensor to more precision, and its result back.
+
+    Between them a mean or the like is taken, and the tensor is multiplied or divided by it.
+    """
     table = rank.trace.operators
     calls = outer_calls(rank)
     place = places_among(rank, calls)
     names = table["name"].cast(str).gather(calls).to_list()
-    sizes = dict(
-        zip(place[copies].tolist(), judged(table.select("input_dims").filter(copies), first_size), strict=True)
+    given = judged(table.select("input_dims", "input_types").filter(copies), _cast)
+    casts = {at: one for at, one in zip(place[copies].tolist(), given, strict=True) if at >= 0}
+    statistics, scales = (
+        np.append(0, np.cumsum([name in chosen for name in names])) for chosen in (_STATISTICS, _SCALES | _WHOLE)
     )
-    statistics = np.append(0, np.cumsum([name in _STATISTICS for name in names]))
     chosen = np.zeros(len(calls), np.bool_)
     last: dict[Shape, int] = {}
-    for at in sorted(one for one in sizes if one >= 0):
-        before = last.get(sizes[at], -_BETWEEN - 1)
-        if at - before <= _BETWEEN and statistics[at] > statistics[before + 1]:
+    for at in sorted(casts):
+        size, wider = casts[at]
+        before = last.pop(size, -_BETWEEN - 1)
+        if wider:
+            last[size] = at
+        elif at - before <= _BETWEEN and all(sums[at] > sums[before + 1] for sums in (statistics, scales)):
             chosen[[before, at]] = True
-        last[sizes[at]] = at
     return (place >= 0) & chosen[np.maximum(place, 0)] if len(calls) else np.zeros(len(table), np.bool_)
+
+
+def _cast(dims: str | None, types: str | None) -> tuple[Shape, bool]:
+    """The size of a copy's tensors, and whether it is made more precise."""
+    target, source = [part.strip(" \"'[]") for part in (types or ",").split(",")][:2]
+    return first_size(dims), _FLOATING.index(target) < _FLOATING.index(source)
 
 
 def _of_autocast(rank: RankCase, names: pl.Series, parent: NDArray[np.int64]) -> Mask:
