@@ -116,7 +116,7 @@ def _stretches(
 def _of_other_modules(rank: RankCase, learning: Mask) -> Mask:
     """Operators in modules that a recording names and that no learning operator is in; none without their names.
 
-    A module that is made anew in each step has a new number each time. Compiled code hides the modules that learn.
+    A module that each step makes has a new number each time. Compiled code hides the modules that learn.
     """
     table = rank.trace.operators
     places = module_places(rank.trace, rank.workings.tree)

@@ -86,7 +86,7 @@ def loops_over_time(rank: RankCase, *, fewest: int) -> LoopsOverTime | None:
     adds, sums, products = (matching(table["name"], of.__contains__) for of in (_ADDS, _SUMS, _ARITHMETIC))
     of_inputs = (forward >= 0) & inputs[np.maximum(forward, 0)]
     if back.any() and int((back & adds & whole).sum()) < (len(kept) - loops) // 2:
-        return None  # weights whose gradients nobody adds up are of networks apart
+        return None  # weights whose gradients are not added up belong to different networks
     joined = inputs | (back & products & (whole | of_inputs)) | (back & sums & whole)
     gone = back & adds & whole
     return LoopsOverTime(joined | rank.workings.tree.below(joined), gone, inner | back, len(kept), loops)
