@@ -16,6 +16,7 @@ from whystall.analysis.work_results import CountName, StepCount
 from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
+from whystall.vocabulary.compiled_code import REGION
 
 _CALL_KINDS: Final[dict[CountName, CallKind]] = {
     "launches": "launch",
@@ -24,7 +25,6 @@ _CALL_KINDS: Final[dict[CountName, CallKind]] = {
     "allocator_calls": "allocator",
 }
 # A function that torch compiled runs as one region; a break in its graph makes two of them.
-_COMPILED_REGION: Final = "Torch-Compiled Region"
 
 Counted = NDArray[np.int64]
 
@@ -69,7 +69,7 @@ def _of_host(trace: Trace) -> dict[CountName, Counted]:
         out[name] = within(calls["ts_ns"].to_numpy()[of_kind])
     out["operators"] = within(operators["ts_ns"].to_numpy())
     regions = [
-        table["ts_ns"].to_numpy()[matching(table["name"], lambda name: name.startswith(_COMPILED_REGION))]
+        table["ts_ns"].to_numpy()[matching(table["name"], lambda name: name.startswith(REGION))]
         for table in (operators, annotations)
     ]
     out["compiled_regions"] = within(np.concatenate(regions))

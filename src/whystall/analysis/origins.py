@@ -23,13 +23,14 @@ from whystall.cost.registry import known_operators
 from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
+from whystall.vocabulary.compiled_code import EITHER
 from whystall.vocabulary.frames import frame_of, owner
 
 Origin = Literal["graph", "compiled", "operator", "region", "module", "python", "none"]
 ORIGINS: Final[tuple[Origin, ...]] = get_args(Origin)
 """In the order in which one is taken: the first that applies."""
 
-_REGIONS: Final = ("Torch-Compiled Region", "CompiledFunction", "TorchDynamo")
+_REGIONS: Final = (*EITHER, "TorchDynamo")
 _MOST_ROWS: Final = 200
 _MOST_MODULES: Final = 4
 _MOST_FRAMES: Final = 64  # frames looked at above one that is built in

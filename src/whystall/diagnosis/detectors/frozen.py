@@ -27,6 +27,7 @@ from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
 from whystall.trace.recorded_sizes import Shape, sizes_by_argument
 from whystall.vocabulary.autograd import ENGINE
+from whystall.vocabulary.compiled_code import EITHER
 
 _WEIGHT_AT: Final = {"aten::mm": 1, "aten::addmm": 2, "aten::convolution": 1}
 """The place of the weight among the arguments of operators that a layer calls."""
@@ -43,8 +44,6 @@ _DRAWS: Final = frozenset({"aten::argmax", "aten::multinomial", "aten::sort", "a
 """A pass that draws more than one token generates text, which is new in each step."""
 _WRITES: Final = re.compile(r"^aten::(_foreach_)?(lerp|copy|mul|add|sub|addcmul)_?$")
 """Operators that make the weights of an average, or copy those of the network that learns."""
-_COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
-"""Begin the names of calls in which a recording names no modules and no writes."""
 _MOST_OF_IT: Final = 0.5
 
 
@@ -121,7 +120,7 @@ def _of_other_modules(rank: RankCase, learning: Mask) -> Mask:
     table = rank.trace.operators
     places = module_places(rank.trace, rank.workings.tree)
     path = places.own_path
-    if not places.modules.paths or matching(table["name"], lambda name: name.startswith(_COMPILED)).any():
+    if not places.modules.paths or matching(table["name"], lambda name: name.startswith(EITHER)).any():
         return np.zeros(len(path), np.bool_)
     learns = np.zeros(len(places.modules.paths), np.bool_)
     learns[path[learning & (path >= 0)]] = True

@@ -14,10 +14,11 @@ from whystall.analysis.intervals import within
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import matching
+from whystall.vocabulary.compiled_code import REGION
 
 # torch 2.1 and later: the evaluation of guards, and a compiled function ("frame/version").
 _LOOKUP: Final = "TorchDynamo Cache Lookup"
-_REGION: Final = re.compile(r"^Torch-Compiled Region: (\d+)/(\d+)")
+_REGION: Final = re.compile(rf"^{REGION}: (\d+)/(\d+)")
 # Remaining share of the time in a compiled version, if none was recorded: at least, usually, at most. Chains of
 # elementwise operators become a few passes, products stay.
 _LEFT: Final = (0.2, 0.45, 0.8)

@@ -25,6 +25,7 @@ from whystall.json_text import parse_json
 from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import judged, matching
 from whystall.trace.link import rows_of
+from whystall.vocabulary.compiled_code import FUNCTION
 
 CAUSE: Final = cause_beside(__name__)
 _LEFT: Final = CAUSE.threshold("left")
@@ -32,7 +33,7 @@ _LEFT: Final = CAUSE.threshold("left")
 _LEFT_AT_MOST: Final = 0.75
 _LEFT_AT_LEAST: Final = 0.4
 _LEFT_OF_CONVOLUTIONS: Final = tuple(CAUSE.threshold("left_of_convolution") * off for off in (1.0, 1.6, 0.5))
-_LEFT_OF_COMPILED: Final = tuple(CAUSE.threshold("left_of_compiled") * off for off in (1.0, 1.8, 0.27))
+_LEFT_OFFUNCTION: Final = tuple(CAUSE.threshold("left_of_compiled") * off for off in (1.0, 1.8, 0.27))
 _FACTORS: Final = re.compile(
     r"^aten::_?(linalg_(cholesky|eig|inv|ldl|lstsq|lu|qr|slogdet|det|solve|svd)|cholesky|triangular_solve)"
 )
@@ -40,7 +41,6 @@ _BEYOND_BYTES: Final = CAUSE.threshold("beyond_bytes")
 _RATE_OF_DOUBLES: Final = CAUSE.threshold("rate_of_doubles")
 _ALL: Final = CAUSE.threshold("all")
 _ASKED_FOR: Final = CAUSE.threshold("asked_for")
-_COMPILED: Final = "CompiledFunction"
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -88,10 +88,10 @@ def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
     names = rank.trace.operators["name"]
     convolutions = matching(names, lambda name: "conv" in name)
     convolutions |= rank.workings.tree.below(convolutions)
-    compiled = matching(names, lambda name: name.startswith(_COMPILED))
+    compiled = matching(names, lambda name: name.startswith(FUNCTION))
     if rank.on_device:
         convolutions[:] = compiled[:] = False
-    kinds = zip((_LEFT, _LEFT_AT_MOST, _LEFT_AT_LEAST), _LEFT_OF_CONVOLUTIONS, _LEFT_OF_COMPILED, strict=True)
+    kinds = zip((_LEFT, _LEFT_AT_MOST, _LEFT_AT_LEAST), _LEFT_OF_CONVOLUTIONS, _LEFT_OFFUNCTION, strict=True)
     shares = [
         case.operator_values(
             rank, np.where(rows & convolutions, of_one, np.where(rows & compiled, of_code, other)), other
@@ -201,7 +201,7 @@ def _in_double(rank: RankCase) -> Mask:
     rows = np.flatnonzero(double.fill_null(value=False).to_numpy())
     out[rows] = judged(table.select("input_types", "input_dims")[rows], _is_double)
     # In code that was compiled as a whole one such tensor makes a double of all that meets it.
-    compiled = matching(table["name"].gather(rows), lambda name: name.startswith(_COMPILED))
+    compiled = matching(table["name"].gather(rows), lambda name: name.startswith(FUNCTION))
     out[rows[compiled]] = judged(table.select("input_types", "input_dims")[rows[compiled]], _has_double)
     return out
 

@@ -26,6 +26,7 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import LATENCY_NS, Change, Mask, NodeKind
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
+from whystall.vocabulary.compiled_code import REGION
 from whystall.vocabulary.runtime_calls import is_call
 
 CAUSE: Final = cause_beside(__name__)
@@ -35,7 +36,6 @@ _LOOP_CALLS: Final = int(CAUSE.threshold("loop_calls"))
 _LOOP_ROUNDS: Final = int(CAUSE.threshold("loop_rounds"))
 _MOSTLY_LOOPED: Final = CAUSE.threshold("mostly_looped")
 _PIECES: Final = CAUSE.threshold("pieces")
-_REGION: Final = "Torch-Compiled Region"
 """torch's name of a call of compiled code, with its number."""
 _LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
 
@@ -125,7 +125,7 @@ def _compiled_regions(case: Case, rank: RankCase) -> float:
     found = 0
     for table in (rank.trace.operators, rank.trace.annotations):
         at = table["ts_ns"].to_numpy()
-        named = matching(table["name"], lambda name: name.startswith(_REGION))
+        named = matching(table["name"], lambda name: name.startswith(REGION))
         found = max(found, int(np.count_nonzero(named & (at >= begin) & (at < end))))
     return found / max(case.steps, 1)
 

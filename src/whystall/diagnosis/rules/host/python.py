@@ -58,6 +58,7 @@ from whystall.run_folder.samples import BEFORE, CALLED
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 from whystall.trace.steps import OPTIMIZER_STEP, is_of_an_engine
+from whystall.vocabulary.compiled_code import EITHER
 from whystall.vocabulary.copies import TO_HOST
 from whystall.vocabulary.python_work import work_of
 from whystall.vocabulary.runtime_calls import is_call
@@ -80,7 +81,6 @@ _OBSERVES: Final = "work outside torch in its passes or its optimizer's step, fo
 _SELDOM: Final = 0.1
 # Operators that move an optimizer's state, and nothing else.
 _COPIES: Final = frozenset({"aten::copy_", "aten::to", "aten::_to_copy", "aten::_foreach_copy_"})
-_COMPILED: Final = ("Torch-Compiled Region", "CompiledFunction")
 _PARTS: Final = ("forward", "backward", "optimizer")
 _WAITS: Final = re.compile(
     r"(^|[.: ])(sched_yield|acquire_read|_process_input_queue|recv\w*|poll|select|get|wait|sleep)\b"
@@ -418,7 +418,7 @@ def _of_models(run: RunSummary, lines: list[SampledLine]) -> list[SampledLine]:
 def _is_compiled(case: Case, run: RunSummary) -> bool:
     """Whether code that torch compiled was recorded on the rank."""
     return any(
-        bool(rank.host_named(lambda name: name.startswith(_COMPILED), ("operators",)).any())
+        bool(rank.host_named(lambda name: name.startswith(EITHER), ("operators",)).any())
         for rank in case.ranks
         if rank.rank == run.rank
     )
