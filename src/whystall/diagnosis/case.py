@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -24,6 +23,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.recording import Unrecorded, added_on_cpu, as_unrecorded, lengthening, scaled
 from whystall.diagnosis.run_facts import RunFacts
 from whystall.diagnosis.summarised import NONE, Summarised
+from whystall.diagnosis.supply import supply_of
 from whystall.replay.graph import Change, Graph, Mask, NodeKind, Played, Times, play
 from whystall.replay.outcome import (
     Fidelity,
@@ -43,11 +43,6 @@ from whystall.trace.columns import rows_by_value
 from whystall.trace.link import HOST_TABLES, rows_of
 
 _ALIKE: Final = 0.05
-_HANDS_OUT: Final = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
-_FEWEST_BATCHES: Final = 3
-# A wait is one if it takes this share of a step, and nearly all steps wait where this share of them does.
-_LEAST_WAIT: Final = 0.02
-_NEARLY_ALL: Final = 0.9
 FEWEST_SAMPLED_STEPS: Final = 10
 """With fewer steps samples are no evidence about a run."""
 
@@ -153,20 +148,13 @@ class Case:
 
     @cached_property
     def _supplies(self) -> list[tuple[NDArray[np.intp], int]]:
-        """Per rank that waits for workers in nearly each step: the nodes that wait, and what these batches take."""
+        """Per rank that waits for workers in nearly each step: the nodes that wait, and how long the batches take."""
         out = []
-        for rank in self.ranks:
-            begin, end, _ = rank.intervals(rank.host_named(_HANDS_OUT.search, ("annotations", "operators")))
-            begin, end = np.sort(begin), np.sort(end)
-            if len(end) < _FEWEST_BATCHES:
-                continue
-            pace = np.diff(end)
-            first, last = self.window_on(rank)
-            if np.mean(end - begin >= _LEAST_WAIT * np.median(pace)) >= _NEARLY_ALL:
-                nodes = self.host_within(rank, begin, end) & self.host_state(rank, HostState.INPUT)
-                batches = int(np.count_nonzero((end > first) & (end <= last)))
-                out.append((np.flatnonzero(nodes), round(float(pace.mean()) * batches)))
-        return out
+        for rank, found in ((rank, supply_of(rank)) for rank in self.ranks):
+            if found is not None:
+                waits = self.host_within(rank, found.begin, found.end) & self.host_state(rank, HostState.INPUT)
+                out.append((np.flatnonzero(waits), found.taken_ns(*self.window_on(rank))))
+        return [(nodes, taken) for nodes, taken in out if len(nodes)]
 
     @cached_property
     def _steady(self) -> tuple[NDArray[np.float64] | None, Played]:

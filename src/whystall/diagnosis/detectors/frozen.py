@@ -44,7 +44,6 @@ _DRAWS: Final = frozenset({"aten::argmax", "aten::multinomial", "aten::sort", "a
 """A pass that draws more than one token generates text, which is new in each step."""
 _WRITES: Final = re.compile(r"^aten::(_foreach_)?(lerp|copy|mul|add|sub|addcmul)_?$")
 """Operators that make the weights of an average, or copy those of the network that learns."""
-_MOST_OF_IT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class Frozen:
     layers: int
 
 
-def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Frozen | None:
+def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float, flat: float) -> Frozen | None:
     """The passes of at least ``least_layers``, of which a share of ``foreign`` has sizes that no learning layer has."""
     table = rank.trace.operators
     if not rank.trains or table.is_empty() or "sequence" not in table.columns:
@@ -75,7 +74,7 @@ def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float) -> Froze
     apart_by_name = _of_other_modules(rank, learning)
     written = _written(rank, ~learning & (place >= 0)) if apart_by_name.any() else set[Shape]()
     own_weights = {weight for row, weight in zip(rows.tolist(), weights, strict=True) if apart_by_name[row]}
-    apart_by_name &= not _is_kept_flat(own_weights, written)
+    apart_by_name &= not _is_kept_flat(own_weights, written, flat)
     layers, others = (np.zeros(len(calls), np.int64) for _ in range(2))
     for row, weight in zip(rows.tolist(), weights, strict=True):
         if weight and not learning[row] and place[row] >= 0:
@@ -141,10 +140,10 @@ def _written(rank: RankCase, outside: Mask) -> set[Shape]:
     return {tuple(sorted(size)) for given in found for sizes in given for size in sizes}
 
 
-def _is_kept_flat(weights: Iterable[Shape], written: set[Shape]) -> bool:
-    """Whether something as large as all weights together is written: a buffer whose parts they are."""
+def _is_kept_flat(weights: Iterable[Shape], written: set[Shape], least: float) -> bool:
+    """Whether a tensor of one dimension is written that has a share ``least`` of all weights' elements."""
     whole = sum(prod(weight) for weight in weights)
-    return any(len(size) == 1 and size[0] >= _MOST_OF_IT * whole for size in written)
+    return any(len(size) == 1 and size[0] >= least * whole for size in written)
 
 
 def _weight(name: str, dims: str | None) -> Shape:

@@ -24,8 +24,6 @@ from whystall.vocabulary.python_work import work_of
 _MOST_STEPS: Final = 0.8
 """The share of the steps that must copy: state that is saved or loaded occasionally is not needed in a step."""
 _HOOKED: Final = "hooked"
-_SIZES_OF_WEIGHTS: Final = 3
-"""A model has at least this many different sizes of weights."""
 _PIPELINES: Final = re.compile(r"(^|/)diffusers/")
 _COPIES: Final = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
 """Operators of torch around one copy."""
@@ -36,18 +34,19 @@ def copies_to_device(rank: RankCase) -> Mask:
     return rank.device_named(lambda name: any(part in name for part in TO_DEVICE))
 
 
-def fetched_weights(rank: RankCase, *, many: float, least_bytes: float) -> Mask:
+def fetched_weights(rank: RankCase, *, many: float, least_bytes: float, sizes: float) -> Mask:
     """The copies to the device that fetch weights again and again.
 
     Those within hooks of offloading, or in most steps of inference ``many`` of them, which move ``least_bytes`` and
-    have sizes as weights do: matrices and biases. Tiles of a volume, batches and blocks of a cache are of one size.
+    come in at least this many ``sizes``, as matrices and biases do. Tiles of a volume, batches and blocks of a cache are
+    of one size.
     """
     copies = copies_to_device(rank)
     hooked = copies & within_hooks(rank)[1]
     if in_most_steps(rank, hooked, least_bytes):
         return hooked
     several = copies & (_copies_in_step(rank, copies) >= many)
-    if len(np.unique(rank.trace.device_events["bytes"].fill_null(0).to_numpy()[several])) < _SIZES_OF_WEIGHTS:
+    if len(np.unique(rank.trace.device_events["bytes"].fill_null(0).to_numpy()[several])) < sizes:
         return several & False
     return several if not rank.trains and in_most_steps(rank, several, least_bytes) else several & False
 

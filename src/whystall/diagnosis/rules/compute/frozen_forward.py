@@ -18,13 +18,14 @@ from whystall.replay.graph import Change
 CAUSE: Final = cause_beside(__name__)
 _LEAST_LAYERS: Final = int(CAUSE.threshold("least_layers"))
 _FOREIGN: Final = CAUSE.threshold("foreign")
+_FLAT: Final = CAUSE.threshold("flat")
 _USUAL: Final = CAUSE.threshold("usual")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
     """Passes without autograd through layers that the network which learns does not have."""
     for rank in case.ranks:
-        found = frozen_passes(rank, least_layers=_LEAST_LAYERS, foreign=_FOREIGN)
+        found = frozen_passes(rank, least_layers=_LEAST_LAYERS, foreign=_FOREIGN, flat=_FLAT)
         if found is None:
             continue
         nodes = host = case.host_within(rank, found.begin, found.end)

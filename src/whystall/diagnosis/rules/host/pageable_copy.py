@@ -25,6 +25,7 @@ _PINNED_BYTES_PER_S: Final = (
     (8, CAUSE.threshold("pcie4_bytes_per_s")),
     (0, CAUSE.threshold("pcie3_bytes_per_s")),
 )
+_SIZES: Final = CAUSE.threshold("sizes")
 _MANY_COPIES: Final = CAUSE.threshold("many_copies")
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _PINNED_CALL_NS: Final = int(CAUSE.threshold("pinned_call_ns"))
@@ -73,7 +74,7 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
 def _are_weights(rank: RankCase, copies: Mask) -> bool:
     """Whether most of the bytes are weights that are fetched again and again: no loader makes them."""
     size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()
-    weights = fetched_weights(rank, many=_MANY_COPIES, least_bytes=_LEAST_BYTES)
+    weights = fetched_weights(rank, many=_MANY_COPIES, least_bytes=_LEAST_BYTES, sizes=_SIZES)
     return bool(2 * size[copies & weights].sum() > size[copies].sum())
 
 

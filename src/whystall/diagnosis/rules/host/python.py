@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from whystall.analysis.host_states import INPUT_NAME, HostState
+from whystall.analysis.host_states import HostState
 from whystall.analysis.run_results import RunSummary, SampledLine
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
@@ -27,6 +27,7 @@ from whystall.diagnosis.detectors.episodes import (
     silent_episodes,
 )
 from whystall.diagnosis.detectors.host_calls import hidden
+from whystall.diagnosis.detectors.host_optimizers import work_on_state
 from whystall.diagnosis.detectors.input_waits import waited_for_iterator
 from whystall.diagnosis.detectors.launching import launching
 from whystall.diagnosis.detectors.python_kinds import is_of_its_file, kind_of_python
@@ -55,13 +56,9 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of, looks_in
 from whystall.replay.graph import Mask
 from whystall.run_folder.samples import BEFORE, CALLED
-from whystall.trace.columns import matching
-from whystall.trace.link import rows_of
 from whystall.trace.steps import OPTIMIZER_STEP, is_of_an_engine
 from whystall.vocabulary.compiled_code import EITHER
-from whystall.vocabulary.copies import TO_HOST
 from whystall.vocabulary.python_work import work_of
-from whystall.vocabulary.runtime_calls import is_call
 from whystall.vocabulary.signals import SIGNALS
 
 CAUSE: Final = cause_beside(__name__)
@@ -79,8 +76,6 @@ _OF_FILES_AND_COPIES: Final = re.compile(
 )
 _OBSERVES: Final = "work outside torch in its passes or its optimizer's step, for example in a hook"
 _SELDOM: Final = 0.1
-# Operators that move an optimizer's state, and nothing else.
-_COPIES: Final = frozenset({"aten::copy_", "aten::to", "aten::_to_copy", "aten::_foreach_copy_"})
 _PARTS: Final = ("forward", "backward", "optimizer")
 _WAITS: Final = re.compile(
     r"(^|[.: ])(sched_yield|acquire_read|_process_input_queue|recv\w*|poll|select|get|wait|sleep)\b"
@@ -181,9 +176,9 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
             ),
         ),
         remedy=CAUSE.remedies[kind] if kind is not None else None,
-        removal=case.without(nodes | _with_state(case, rank) if kind == "offloaded" else nodes),
+        removal=case.without(nodes | work_on_state(case, rank) if kind == "offloaded" else nodes),
         floor=case.without(nodes) if kind == "offloaded" else None,
-        ceiling=case.without(nodes | _with_state(case, rank, gradients=True)) if kind == "offloaded" else None,
+        ceiling=case.without(nodes | work_on_state(case, rank, gradients=True)) if kind == "offloaded" else None,
         method="replay: the optimizer's state stays on the device"
         if kind == "offloaded"
         else "replay: without the stretches of Python",
@@ -201,33 +196,6 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         "let whystall run sample the job",
         nameless=bool(followed),
     )
-
-
-def _with_state(case: Case, rank: RankCase, *, gradients: bool = False) -> Mask:
-    """The work around an optimizer's steps on the host: from the call before each to the last copy of its state.
-
-    Gradients are scaled and clipped there, and what was updated goes to the device; the next batch does not belong to
-    it, nor what else the host does before it launches a kernel. With ``gradients`` also the copies
-    of these to the host, which backward passes hide in part.
-    """
-    calls = rank.trace.runtime_calls
-    start = calls["ts_ns"].to_numpy()
-    until = np.sort(start + calls["duration_ns"].to_numpy())
-    launches = np.sort(start[matching(calls["name"], lambda name: is_call(name, "kernel", "graph"))])
-    begin, end, _ = rank.optimizer_steps
-    order = np.argsort(begin, kind="stable")
-    begin, end = begin[order], end[order]
-    before = np.append(until, 0)[np.searchsorted(until, begin, side="right") - 1]
-    first = np.maximum(before, np.append(0, end[:-1]))
-    last = np.append(launches, end.max(initial=0))[np.searchsorted(launches, end)]
-    table = rank.trace.operators
-    others = (rows_of(table["parent"]) < 0) & ~matching(table["name"], _COPIES.__contains__)
-    hosts = [table["ts_ns"].to_numpy()[others], rank.trace.steps["ts_ns"].to_numpy()]
-    hosts.append(rank.intervals(rank.host_named(INPUT_NAME.search, ("annotations", "operators")))[0])
-    begun = np.sort(np.concatenate(hosts))
-    last = np.maximum(np.minimum(last, np.append(begun, last.max(initial=0))[np.searchsorted(begun, end)]), end)
-    copied = rank.device_named(lambda name: gradients and any(part in name for part in TO_HOST))
-    return case.host_within(rank, first, last) | case.nodes(rank, device=rank.launched_in(first, last) | copied)
 
 
 def _followed_ns(case: Case, rank: RankCase, nodes: Mask) -> int:

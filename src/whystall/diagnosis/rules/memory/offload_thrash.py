@@ -31,6 +31,7 @@ from whystall.vocabulary.copies import TO_HOST
 CAUSE: Final = cause_beside(__name__)
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
 _LEAST_BACK: Final = CAUSE.threshold("least_back")
+_SIZES: Final = CAUSE.threshold("sizes")
 _MANY_COPIES: Final = CAUSE.threshold("many_copies")
 
 
@@ -42,7 +43,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     for rank in case.ranks:
         to_device = copies_to_device(rank)
         to_host = rank.device_named(lambda name: any(part in name for part in TO_HOST))
-        fetches = fetched_weights(rank, many=_MANY_COPIES, least_bytes=_LEAST_BYTES)
+        fetches = fetched_weights(rank, many=_MANY_COPIES, least_bytes=_LEAST_BYTES, sizes=_SIZES)
         both = in_most_steps(rank, to_device, _LEAST_BYTES) and in_most_steps(rank, to_host, _LEAST_BYTES)
         if rank.trains and both:
             yield _kept_on_the_device(case, rank, to_device, to_host, fetched=False)

@@ -1,0 +1,44 @@
+"""The pace at which a loader's workers make batches: no repair beside them makes steps follow each other faster."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
+
+import numpy as np
+
+from whystall.diagnosis.rank_case import RankCase
+from whystall.replay.graph import Times
+
+_ENTRIES: Final = tomllib.loads((files("whystall.diagnosis") / "supply.toml").read_text("utf-8"))
+_FEWEST_BATCHES: Final = int(_ENTRIES["fewest_batches"]["value"])
+_LEAST_WAIT: Final = float(_ENTRIES["least_wait"]["value"])
+_NEARLY_ALL: Final = float(_ENTRIES["nearly_all"]["value"])
+_HANDS_OUT: Final = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """When the training thread begins and ends to wait for each batch, and the mean time between two batches (ns)."""
+
+    begin: Times
+    end: Times
+    pace_ns: float
+
+    def taken_ns(self, begin: int, end: int) -> int:
+        """How long the batches that arrive between two instants take the workers."""
+        return round(self.pace_ns * int(np.count_nonzero((self.end > begin) & (self.end <= end))))
+
+
+def supply_of(rank: RankCase) -> Supply | None:
+    """The supply of a rank whose training thread waits for nearly each batch: its workers never rest. Else ``None``."""
+    begin, end, _ = rank.intervals(rank.host_named(_HANDS_OUT.search, ("annotations", "operators")))
+    begin, end = np.sort(begin), np.sort(end)
+    if len(end) < _FEWEST_BATCHES:
+        return None
+    between = np.diff(end)
+    waited = float(np.mean(end - begin >= _LEAST_WAIT * np.median(between)))
+    return Supply(begin, end, float(between.mean())) if waited >= _NEARLY_ALL else None
