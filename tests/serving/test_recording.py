@@ -18,7 +18,7 @@ from whystall.serving.recording.command import server_command
 from whystall.serving.recording.installed import Installed, installed_for
 from whystall.serving.recording.own_lines import OwnLines
 from whystall.serving.recording.plan import ENDPOINT, STEPS, additions
-from whystall.serving.recording.spans import SpanReceiver, spans_of, variables
+from whystall.serving.recording.spans import SpanReceiver, may_be_sent, spans_of
 
 BOTH = Installed(frozenset({STEPS, ENDPOINT}), exports_spans=True)
 STEP_LINE = (
@@ -97,8 +97,8 @@ def test_one_reason_says_why_a_flag_is_missing(line: str, installed: Installed |
 
 
 def test_the_users_environment_for_spans_is_left_alone() -> None:
-    assert variables({"PATH": "x"}) is not None
-    assert variables({"OTEL_EXPORTER_OTLP_HEADERS": "x"}) is None
+    assert may_be_sent({"PATH": "x"})
+    assert not may_be_sent({"OTEL_EXPORTER_OTLP_HEADERS": "x"})
 
 
 def test_an_installed_server_is_read_and_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,10 +180,11 @@ def test_a_damaged_message_is_refused_or_read_and_never_more() -> None:
 def test_the_receiver_keeps_requests_and_answers_all(tmp_path: Path) -> None:
     receiver = SpanReceiver(tmp_path / "spans.jsonl")
     port = int(receiver.endpoint.split(":")[2].split("/")[0])
+    name, _, token = receiver.variables["OTEL_EXPORTER_OTLP_TRACES_HEADERS"].partition("=")
 
     def post(path: str, body: bytes, **headers: str) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        connection.request("POST", path, body, headers)
+        connection.request("POST", path, body, {name: token, **headers})
         status = connection.getresponse().status
         connection.close()
         return status
@@ -193,11 +194,21 @@ def test_the_receiver_keeps_requests_and_answers_all(tmp_path: Path) -> None:
         assert post("/v1/traces", _export().SerializeToString()) == 200
         assert post("/v1/traces", b"\xff\xff") == 200
         assert post("/other", b"") == 400
+        assert post("/v1/traces", _export().SerializeToString(), **{name: "guessed"}) == 403
         assert post("/v1/traces", b"", **{"Content-Length": str(1 << 40)}) == 400
     receiver.close()
 
     assert receiver.spans == 2
     assert [one.key for one in read_run([tmp_path / "spans.jsonl"]).spans] == ["cmpl-0-0", "cmpl-1-0"]
+
+
+def test_a_receiver_says_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whystall.serving.recording.spans._MOST_BYTES", 1)
+    receiver = SpanReceiver(tmp_path / "spans.jsonl")
+    receiver._take(_export().SerializeToString())
+    receiver.close()
+    assert receiver.damage is not None
+    assert "is cut at" in receiver.damage
 
 
 def test_a_receiver_on_a_full_disk_goes_on(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def run(words: Sequence[str], options: Namespace, console: Console) -> int:
         console.note(f"whystall: records into {folder}{_ending(flags, added)}")
         ended = run_command(
             (*words, *flags),
-            os.environ | added.variables,
+            os.environ | recording.variables,
             recording.meanwhile,
             stdout=recording.copy.stdout,
             stderr=recording.copy.stderr,
@@ -97,6 +97,11 @@ class _Recording:
     def endpoint(self) -> str | None:
         """Where the server sends its spans."""
         return None if self._receiver is None else self._receiver.endpoint
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the server's environment needs for its spans to come here."""
+        return {} if self._receiver is None else self._receiver.variables
 
     @contextlib.contextmanager
     def meanwhile(self, _end: Callable[[], None]) -> Iterator[None]:

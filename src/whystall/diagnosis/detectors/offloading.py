@@ -38,8 +38,8 @@ def fetched_weights(rank: RankCase, *, many: float, least_bytes: float, sizes: f
     """The copies to the device that fetch weights again and again.
 
     Those within hooks of offloading, or in most steps of inference ``many`` of them, which move ``least_bytes`` and
-    come in at least this many ``sizes``, as matrices and biases do. Tiles of a volume, batches and blocks of a cache are
-    of one size.
+    come in at least this many ``sizes``, as matrices and biases do. Tiles of a volume, batches and blocks of a cache
+    are of one size.
     """
     copies = copies_to_device(rank)
     hooked = copies & within_hooks(rank)[1]

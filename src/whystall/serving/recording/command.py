@@ -21,7 +21,6 @@ _PYTHON: Final = re.compile(r"python\d*(\.\d+)?")
 class ServerCommand:
     """A command that starts vLLM's server. ``program`` is its ``vllm``, or the Python that runs vLLM's module."""
 
-    words: tuple[str, ...]
     program: str
     is_python: bool
     arguments: tuple[str, ...]
@@ -49,10 +48,6 @@ class ServerCommand:
             return None if self.has("--config") else DEFAULT_PORT
         return int(text) if text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16 else None
 
-    def with_flags(self, flags: Sequence[str]) -> tuple[str, ...]:
-        """The words with flags at their end."""
-        return (*self.words, *flags)
-
 
 def server_command(words: Sequence[str]) -> ServerCommand | None:
     """The server that a command starts, also behind ``env``, ``numactl`` and others; ``None`` for another command.
@@ -65,12 +60,12 @@ def server_command(words: Sequence[str]) -> ServerCommand | None:
     for place, (word, following) in enumerate(pairwise(words)):
         rest = tuple(words[place + 2 :])
         if PurePath(word).name == "vllm" and following == "serve":
-            return ServerCommand(tuple(words), word, is_python=False, arguments=rest)
+            return ServerCommand(word, is_python=False, arguments=rest)
         if word == "-m" and following in _MODULES:
             python = next((one for one in reversed(words[:place]) if _PYTHON.fullmatch(PurePath(one).name)), None)
             serves = following == _MODULES[0] or rest[:1] == ("serve",)
             if python is not None and serves:
-                return ServerCommand(tuple(words), python, is_python=True, arguments=rest)
+                return ServerCommand(python, is_python=True, arguments=rest)
     return None
 
 

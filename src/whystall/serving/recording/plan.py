@@ -1,14 +1,14 @@
-"""The additions to a server's command: flags of its version that record, variables for its spans, and why not more."""
+"""The additions to a server's command: flags of its version that record, and why not more."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from whystall.serving.recording.command import ServerCommand
 from whystall.serving.recording.installed import Installed
-from whystall.serving.recording.spans import variables
+from whystall.serving.recording.spans import may_be_sent
 
 __all__ = ["ENDPOINT", "STEPS", "Additions", "additions"]
 
@@ -25,7 +25,6 @@ class Additions:
 
     steps: bool = False
     spans: bool = False
-    variables: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
 
     def flags(self, endpoint: str | None) -> tuple[str, ...]:
@@ -50,11 +49,9 @@ def additions(
         reason = f"{STEPS} is not added, since the vLLM behind the command was not found: add it if yours has it"
         return Additions(reason="" if command.has(STEPS) else reason)
     missing = not command.has(STEPS) and STEPS not in installed.flags
-    sent = variables(environment)
-    spans = installed.exports_spans and ENDPOINT in installed.flags and not command.has(ENDPOINT) and sent is not None
+    exports = installed.exports_spans and ENDPOINT in installed.flags and not command.has(ENDPOINT)
     return Additions(
         steps=not command.has(STEPS) and not missing,
-        spans=spans,
-        variables=sent if spans and sent is not None else {},
+        spans=exports and may_be_sent(environment),
         reason=f"{STEPS} is not added, since this version of vLLM has no such flag" if missing else "",
     )

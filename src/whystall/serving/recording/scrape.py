@@ -156,6 +156,7 @@ class Scrape:
         self._counts = counts
         line = (b"" if self._series_bytes else HEAD + b"\n") + msgspec.json.encode(counts) + b"\n"
         if self._series_bytes + len(line) > _MOST_SERIES:
+            self.damage = f"{METRICS_SERIES} is cut at {_MOST_SERIES >> 20} MiB"
             return
         self._series_bytes += len(line)
         try:

@@ -7,8 +7,10 @@ uses. Everything else in it is dropped, and nothing of a prompt is in those.
 from __future__ import annotations
 
 import contextlib
+import hmac
 import http.server
 import os
+import secrets
 import struct
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,27 +22,26 @@ import msgspec
 
 from whystall.serving.readers.otlp import ATTRIBUTES, SPAN
 
-__all__ = ["SpanReceiver", "spans_of", "variables"]
+__all__ = ["SpanReceiver", "may_be_sent", "spans_of"]
 
 _HOST: Final = "127.0.0.1"
 _PATH: Final = "/v1/traces"
+_HEADER: Final = "x-whystall-token"
 _LARGEST: Final = 32 << 20
 _MOST_BYTES: Final = 256 << 20  # half a million spans, the most that are read
 _TIMEOUT_S: Final = 5.0
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-def variables(environment: Mapping[str, str]) -> dict[str, str] | None:
-    """The variables that make a server send its spans here at once; ``None`` where the user's own settings decide.
+def may_be_sent(environment: Mapping[str, str]) -> bool:
+    """Whether a server may send its spans here: the user's own settings of OpenTelemetry or of a proxy go first.
 
-    >>> variables({"OTEL_SDK_DISABLED": "true"}) is None
-    True
+    >>> may_be_sent({"OTEL_SDK_DISABLED": "true"}), may_be_sent({})
+    (False, True)
     """
     own = any(name.startswith("OTEL_") for name in environment)
     proxied = any(environment.get(name) for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"))
-    if own or proxied:
-        return None
-    return {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_BSP_SCHEDULE_DELAY": "1000"}
+    return not own and not proxied
 
 
 class _Quiet(http.server.ThreadingHTTPServer):
@@ -51,12 +52,13 @@ class _Quiet(http.server.ThreadingHTTPServer):
 
 
 class SpanReceiver:
-    """A receiver that appends to ``path``. Raises `OSError` where no port is free."""
+    """A receiver that appends to ``path`` what comes with its token. Raises `OSError` where no port is free."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._kept = 0
+        self._token = secrets.token_urlsafe(24)
         self.spans = 0
         self.damage: str | None = None
         receiver = self
@@ -65,6 +67,9 @@ class SpanReceiver:
             timeout = _TIMEOUT_S
 
             def do_POST(self) -> None:
+                if not hmac.compare_digest(self.headers.get(_HEADER, "").encode(), receiver._token.encode()):
+                    self.send_error(HTTPStatus.FORBIDDEN)
+                    return
                 length = self.headers.get("Content-Length", "")
                 if self.path != _PATH or not length.isdecimal() or int(length) > _LARGEST:
                     self.send_error(HTTPStatus.BAD_REQUEST)
@@ -84,6 +89,15 @@ class SpanReceiver:
     def endpoint(self) -> str:
         """The address for ``--otlp-traces-endpoint``."""
         return f"http://{_HOST}:{self._server.server_address[1]}{_PATH}"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Variables that make a server send its spans here, with the token: other users can read a command line."""
+        return {
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": f"{_HEADER}={self._token}",
+            "OTEL_BSP_SCHEDULE_DELAY": "1000",
+        }
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -107,7 +121,10 @@ class SpanReceiver:
             return
         text = b"".join(msgspec.json.encode(span) + b"\n" for span in found)
         with self._lock:
-            if not text or self.damage is not None or self._kept + len(text) > _MOST_BYTES:
+            if not text or self.damage is not None:
+                return
+            if self._kept + len(text) > _MOST_BYTES:
+                self.damage = f"{self._path.name} is cut at {_MOST_BYTES >> 20} MiB"
                 return
             try:
                 with open(self._path, "ab", buffering=0, opener=_private) as file:
