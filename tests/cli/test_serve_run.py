@@ -416,7 +416,7 @@ def _child(parent: int) -> int:
 
 
 def _at_a_terminal(home: Home, words: Sequence[str], errors: str) -> tuple[bytes, bytes]:
-    """What a user sees at a terminal of 71 columns, of both streams or of the first."""
+    """The output at a terminal of 71 columns, which shows both streams or the first one."""
     ours, theirs = pty.openpty()
     apart = errors == "apart"
     process = home.start(words, stdout=theirs, stderr=subprocess.PIPE if apart else theirs)

@@ -11,7 +11,7 @@ products without activations (an algorithm that iterates, filters of a metric), 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -71,20 +71,23 @@ def frozen_passes(rank: RankCase, *, least_layers: int, foreign: float, flat: fl
     if not len(calls):
         return None
     place = places_among(rank, calls)
-    apart_by_name = _of_other_modules(rank, learning)
-    written = _written(rank, ~learning & (place >= 0)) if apart_by_name.any() else set[Shape]()
-    own_weights = {weight for row, weight in zip(rows.tolist(), weights, strict=True) if apart_by_name[row]}
-    apart_by_name &= not _is_kept_flat(own_weights, written, flat)
-    layers, others = (np.zeros(len(calls), np.int64) for _ in range(2))
-    for row, weight in zip(rows.tolist(), weights, strict=True):
-        if weight and not learning[row] and place[row] >= 0:
-            layers[place[row]] += 1
-            others[place[row]] += weight not in learnt or bool(apart_by_name[row] and weight not in written)
+    used = np.array([bool(weight) for weight in weights], np.bool_) & ~learning[rows] & (place[rows] >= 0)
+    rows, weights = rows[used], [weight for weight, one in zip(weights, used, strict=True) if one]
     first, last = _stretches(rank, calls, place, learning)
+
+    def in_stretches(counted: NDArray[np.int64] | Mask) -> NDArray[np.int64]:
+        total: NDArray[np.int64] = np.append(0, np.cumsum(counted))
+        found: NDArray[np.int64] = total[last + 1] - total[first]
+        return found
+
     active, draws = (matching(table["name"], named.__contains__)[calls] for named in (_OF_NETWORKS, _DRAWS))
-    sums = [np.append(0, np.cumsum(counted)) for counted in (layers, others, active, draws)]
-    own, apart, acts, drawn = (total[last + 1] - total[first] for total in sums)
-    chosen = (own >= least_layers) & (apart >= foreign * own) & (acts > 0) & (drawn <= 1)
+    own = in_stretches(np.bincount(place[rows], minlength=len(calls)))
+    chosen = (own >= least_layers) & (in_stretches(active) > 0) & (in_stretches(draws) <= 1)
+    if not chosen.any():
+        return None
+    apart = np.array([weight not in learnt for weight in weights], np.bool_)
+    apart |= _unchanged(rank, learning, place, rows, weights, flat)
+    chosen &= in_stretches(np.bincount(place[rows[apart]], minlength=len(calls))) >= foreign * own
     if not chosen.any():
         return None
     at = table["ts_ns"].to_numpy()
@@ -109,6 +112,24 @@ def _stretches(
     first = np.append(0, changes)
     last = np.append(changes, len(calls)) - 1
     return first[free[first]], last[free[first]]
+
+
+def _unchanged(
+    rank: RankCase,
+    learning: Mask,
+    place: NDArray[np.int64],
+    rows: NDArray[np.intp],
+    weights: Sequence[Shape],
+    flat: float,
+) -> Mask:
+    """Which layers are in modules that never learn, while nothing of their weights' sizes is written."""
+    named = _of_other_modules(rank, learning)[rows]
+    if not named.any():
+        return named
+    written = _written(rank, ~learning & (place >= 0))
+    own = {weight for weight, one in zip(weights, named, strict=True) if one}
+    kept = np.array([weight not in written for weight in weights], np.bool_)
+    return named & kept & (not _is_kept_flat(own, written, flat))
 
 
 def _of_other_modules(rank: RankCase, learning: Mask) -> Mask:

@@ -106,9 +106,8 @@ def _in_loops(
     table = rank.trace.operators
     at = table["ts_ns"].to_numpy()[calls]
     step = np.searchsorted(rank.trace.steps["ts_ns"].to_numpy(), at, side="right")
-    names = table["name"].cast(str).gather(calls).to_list()
-    others = np.append(0, np.cumsum([name not in _BETWEEN for name in names]))
-    parts = np.append(0, np.cumsum([name in _PARTS for name in names]))
+    others = np.append(0, np.cumsum(~matching(table["name"], _BETWEEN.__contains__)[calls]))
+    parts = np.append(0, np.cumsum(matching(table["name"], _PARTS.__contains__)[calls]))
     runs: dict[tuple[tuple[Shape, ...], ...], list[int]] = {}
     done: list[list[int]] = []
     for place in chosen.tolist():

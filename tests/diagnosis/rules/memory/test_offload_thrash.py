@@ -52,10 +52,9 @@ def test_state_that_goes_back_and_forth_is_worth_the_copies(api: str) -> None:
 
 
 def fetching(copies: int, megabytes: int, *, back: float = 0, alike: bool = False) -> Job:
-    """Ten steps of inference; each of so many parts fetches its weights and computes with them.
+    """Ten steps of inference: before each of its products a part's weights are copied to the device.
 
-    ``back``: results of so many times the sizes are copied to the host when all is done. Weights differ in size, data
-    is ``alike``.
+    At the end copies of ``back`` times their sizes go to the host. Weights differ in size; data is ``alike``.
     """
     job = Job()
     sizes = [megabytes if alike else megabytes * (1 + part % 3) // 2 for part in range(copies)]

@@ -23,7 +23,7 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask
-from whystall.trace.columns import codes, judged
+from whystall.trace.columns import codes, judged, matching
 from whystall.trace.recorded_sizes import Shape, first_size
 
 CAUSE: Final = cause_beside(__name__)
@@ -145,11 +145,11 @@ def _around_statistics(rank: RankCase, copies: Mask) -> Mask:
     table = rank.trace.operators
     calls = outer_calls(rank)
     place = places_among(rank, calls)
-    names = table["name"].cast(str).gather(calls).to_list()
     given = judged(table.select("input_dims", "input_types").filter(copies), _cast)
     casts = {at: one for at, one in zip(place[copies].tolist(), given, strict=True) if at >= 0}
     statistics, scales = (
-        np.append(0, np.cumsum([name in chosen for name in names])) for chosen in (_STATISTICS, _SCALES | _WHOLE)
+        np.append(0, np.cumsum(matching(table["name"], chosen.__contains__)[calls]))
+        for chosen in (_STATISTICS, _SCALES | _WHOLE)
     )
     chosen = np.zeros(len(calls), np.bool_)
     last: dict[Shape, int] = {}
