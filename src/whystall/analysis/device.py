@@ -244,7 +244,7 @@ def _first_starts(events: DeviceEvents, steps: int) -> list[int | None]:
     np.maximum.at(last, events.step[own], events.end[own])
     ended = np.maximum.accumulate(last)
     ahead = [at > 0 and begin is not None and begin < ended[at - 1] for at, begin in enumerate(first)]
-    # Nothing before the first step shows whether it began ahead: it did if others do.
+    # No step before the first one shows whether it began ahead: it did if others do.
     ahead[:1] = [any(ahead)] if steps else []
     return [one if runs and one is not None else begin for begin, one, runs in zip(first, main, ahead, strict=True)]
 

@@ -96,13 +96,13 @@ def _table(ranks: Sequence[Attendance]) -> pl.DataFrame:
     uneven = pl.col("kind").replace_strict({kind: kind_named(kind) in _UNEVEN for kind in table["kind"].unique()})
     whole = pl.col("sequence").is_not_null().all().over("group", "kind")
     between_two = pl.col("kind").str.starts_with(_MESSAGE)
-    # A message's group has another name on each side in some recordings; where both know one name, it counts.
+    # In some recordings the two ranks of a message call its group differently. Names count where both ranks have them.
     names = pl.col("group").filter(between_two).n_unique().over("group_ranks", "kind")
     sides = pl.struct("member", "group").filter(between_two).n_unique().over("group_ranks", "kind")
     members = pl.col("member").filter(between_two).n_unique().over("group_ranks", "kind")
     apart = between_two & (sides < names * members)
     table = table.with_columns(
-        # Some libraries give different groups of a job the same name, and a message's group another one on each side.
+        # Some libraries give different groups of a job the same name.
         group=pl.when(apart)
         .then("group_ranks")
         .when(named)

@@ -10,10 +10,10 @@ from typing import Final
 from whystall.analysis.results import Ledger, Step
 
 # The first two steps of a recording still fill queues and caches, the last is cut (reference: causes.md, "drop first 2
-# + last"); of few steps all are taken, but for a last one that visibly lacks what the others have behind their events.
+# + last"). If there are few, all are taken, except a last one that ends with its own events while others go on longer.
 FEWEST_TO_DROP: Final = 6
 _FEWEST_BEFORE_CUT: Final = 2
-# Least ratio of the others' windows to the last one's, while its own events span as long as theirs.
+# Least ratio of the other steps' windows to the last one's; the spans of their own events differ by less.
 _CUT: Final = 1.1
 # With fewer steps the usual ones are unknown.
 _FEWEST_TO_DIFFER: Final = 3
@@ -53,7 +53,7 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
 
 
 def _is_last_cut(steps: Sequence[Step]) -> bool:
-    """Whether the last step ends with its own events, which span as long as the others', and these last longer."""
+    """Whether the last step has the same events as the others, but a shorter window: its tail was not recorded."""
     if len(steps) <= _FEWEST_BEFORE_CUT or steps[-1].window_ns > steps[-1].device_span_ns:
         return False
     *others, last = steps

@@ -192,7 +192,7 @@ _HANDED_ON: Final = (
 def _handing_on(
     on_request: Callable[[], None] | None,
 ) -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Hands signals on to the process that is named once it has started; those that come before wait for it.
+    """Hands signals on to a process. Signals that come before it has started are kept for it.
 
     A process inherits which signals are ignored: these are left alone until it has started.
     """

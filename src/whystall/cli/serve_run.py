@@ -100,7 +100,7 @@ class _Recording:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the server's environment needs for its spans to come here."""
+        """Variables for the server's environment, so that it sends its spans here."""
         return {} if self._receiver is None else self._receiver.variables
 
     @contextlib.contextmanager
@@ -112,12 +112,12 @@ class _Recording:
 
     @property
     def has_served(self) -> bool:
-        """Whether the server came so far that a report can say something."""
+        """Whether there is anything to report: a step or a reading."""
         return self.scrape.readings > 0 or self.own.seen_steps
 
     @property
     def damages(self) -> Iterator[str]:
-        """Sentences on files that are not whole."""
+        """Sentences on incomplete files."""
         from whystall.run_folder.layout import SERVER_LOG
 
         if self.copy.damage is not None:

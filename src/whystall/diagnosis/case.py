@@ -138,7 +138,7 @@ class Case:
         return length, min(after, standard_error(steps - before * (steps.sum() / before.sum()), before.mean()))
 
     def _supplied_ns(self, change: Change) -> int:
-        """How long the batches of the window take the workers that make them, if a change leaves the waits for these.
+        """The time in which the workers make the window's batches, if a change leaves the waits for them as they are.
 
         Asked for earlier, a batch is ready no earlier: workers that are waited for in nearly each step never rest.
         """
@@ -148,7 +148,7 @@ class Case:
 
     @cached_property
     def _supplies(self) -> list[tuple[NDArray[np.intp], int]]:
-        """Per rank that waits for workers in nearly each step: the nodes that wait, and how long the batches take."""
+        """For each rank that waits for workers in nearly all steps its waiting nodes, and the time to make the batches."""
         out = []
         for rank, found in ((rank, supply_of(rank)) for rank in self.ranks):
             if found is not None:

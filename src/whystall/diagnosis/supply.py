@@ -1,4 +1,4 @@
-"""The pace at which a loader's workers make batches: no repair beside them makes steps follow each other faster."""
+"""The pace at which a loader's workers make batches: other repairs do not shorten steps that wait for these."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _HANDS_OUT: Final = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """When the training thread begins and ends to wait for each batch, and the mean time between two batches (ns)."""
+    """The begin and end of each wait for a batch on the training thread, and the mean time between two batches (ns)."""
 
     begin: Times
     end: Times
     pace_ns: float
 
     def taken_ns(self, begin: int, end: int) -> int:
-        """How long the batches that arrive between two instants take the workers."""
+        """The time in which the workers make the batches that arrive between two instants."""
         return round(self.pace_ns * int(np.count_nonzero((self.end > begin) & (self.end <= end))))
 
 
 def supply_of(rank: RankCase) -> Supply | None:
-    """The supply of a rank whose training thread waits for nearly each batch: its workers never rest. Else ``None``."""
+    """A rank's supply if its training thread waits for nearly every batch, so that its workers never rest."""
     begin, end, _ = rank.intervals(rank.host_named(_HANDS_OUT.search, ("annotations", "operators")))
     begin, end = np.sort(begin), np.sort(end)
     if len(end) < _FEWEST_BATCHES:

@@ -133,7 +133,7 @@ class FindingsView:
     """The base of gains."""
     small_print: tuple[str, ...]
     hindered: int
-    """How many causes could not be looked for since the recording lacks a signal; others want more ranks or a run."""
+    """How many causes could not be looked for because the recording lacks a signal; others need more ranks or a run."""
 
     @property
     def undecided_causes(self) -> int:

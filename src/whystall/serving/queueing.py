@@ -60,7 +60,7 @@ def queue_reasons(analysis: Analysis) -> QueueReasons:
 
 
 def _of_steps(steps: Iterations, seats: Flags, budget: Flags) -> QueueReasons:
-    """The time of steps at each limit: where requests waited, and nothing says when, it was there."""
+    """The time of steps at each limit: if it is unknown when requests waited, they waited there."""
     blocks = ~seats & (steps.kv_permille >= _FULL_PERMILLE)
     found = (int(steps.elapsed_ns[flag].sum()) for flag in (seats, blocks, budget & ~blocks))
     return QueueReasons(*found)

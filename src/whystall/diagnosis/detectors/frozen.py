@@ -43,7 +43,7 @@ _OF_NETWORKS: Final = frozenset(
 _DRAWS: Final = frozenset({"aten::argmax", "aten::multinomial", "aten::sort", "aten::topk"})
 """A pass that draws more than one token generates text, which is new in each step."""
 _WRITES: Final = re.compile(r"^aten::(_foreach_)?(lerp|copy|mul|add|sub|addcmul)_?$")
-"""Operators that make the weights of an average, or copy those of the network that learns."""
+"""Operators that average weights, or copy them from the network that learns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _unchanged(
     weights: Sequence[Shape],
     flat: float,
 ) -> Mask:
-    """Which layers are in modules that never learn, while nothing of their weights' sizes is written."""
+    """Which layers belong to modules that never learn, where no tensor of their weights' sizes is written."""
     named = _of_other_modules(rank, learning)[rows]
     if not named.any():
         return named
@@ -133,7 +133,7 @@ def _unchanged(
 
 
 def _of_other_modules(rank: RankCase, learning: Mask) -> Mask:
-    """Operators in modules that a recording names and that no learning operator is in; none without their names.
+    """Operators in modules without any learning operator. There are none if the recording does not name modules.
 
     A module that each step makes has a new number each time. Compiled code hides the modules that learn.
     """

@@ -1,8 +1,8 @@
-"""Recurrent cells that a loop calls for one place of a sequence after the other (``nn.LSTMCell``, ``nn.GRUCell``).
+"""Recurrent cells that a loop calls for one position of a sequence after the other (``nn.LSTMCell``, ``nn.GRUCell``).
 
-The products of the inputs do not depend on the place before, and each weight's gradient is one product over all
-places: a layer for the whole sequence (``nn.LSTM``) computes both at once. In a loop each place has products of its
-own, and each weight's gradient is added up place by place. Only what the hidden state passes through must stay in turn.
+The products of the inputs do not depend on the previous position, and each weight's gradient is one product over all
+positions: a layer for the whole sequence (``nn.LSTM``) computes both at once. In a loop each position has products of
+its own, and each weight's gradient is summed over the positions. Only operations on the hidden state must stay in turn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PRODUCTS: Final = frozenset({"aten::linear", "aten::mm", "aten::addmm", "aten::
 _ARITHMETIC: Final = frozenset({"aten::mm", "aten::addmm"})
 _ADDS: Final = frozenset({"aten::add", "aten::add_"})
 _SUMS: Final = frozenset({"aten::sum"})
-# Between two places nothing is computed that the next input could follow from: parts are taken, and results collected.
+# Between two positions the loop only takes parts of the sequence and collects results.
 _PARTS: Final = frozenset({"aten::select", "aten::slice", "aten::narrow", "aten::unbind", "aten::split", "aten::chunk"})
 _BETWEEN: Final = (
     _CELLS

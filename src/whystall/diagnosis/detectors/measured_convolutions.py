@@ -15,7 +15,7 @@ from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 
 # cuDNN's and MIOpen's searches record an event before and behind each trial, wait for the second, and take the time
-# between. An allocator that is short of memory waits for events as well, which it recorded elsewhere.
+# between. An allocator that is short of memory waits for events, too, but records them elsewhere.
 _RECORDS: Final = re.compile(r"^(cuda|hip)EventRecord")
 _WAITS: Final = re.compile(r"^(cuda|hip)EventSynchronize")
 _TIMES: Final = re.compile(r"^(cuda|hip)EventElapsedTime")
@@ -64,12 +64,12 @@ def trials(rank: RankCase) -> Mask:
     owner, recorded = within[rows][order].astype(np.int64), start[rows][order]
     first = np.searchsorted(owner, operator)
     known = np.append(owner, -1)[first] == operator
-    # Records so far within the launch's own operator: an odd number of them stands open.
+    # The number of records before the launch in its operator: if it is odd, a trial is being timed.
     instants = np.unique(np.concatenate([recorded, at]))
     keys = owner * len(instants) + np.searchsorted(instants, recorded)
     place = np.searchsorted(keys, operator * np.int64(len(instants)) + np.searchsorted(instants, at))
     before = place - first
-    # Some searches run a kernel once before they time it: then a record comes right behind a kernel, before the next.
+    # Some searches run a kernel once before they time it: then a record follows it directly.
     in_order = np.lexsort((at, operator))
     behind = np.full(len(at), np.iinfo(np.int64).max)
     same = operator[in_order][1:] == operator[in_order][:-1]
@@ -83,7 +83,7 @@ def trials(rank: RankCase) -> Mask:
 
 
 def settles(rank: RankCase, until: NDArray[np.int64]) -> bool:
-    """Whether most of the calls that were measured come again later with their sizes, and are not measured again."""
+    """Whether most of the measured calls occur again with the same sizes, without being measured."""
     table = rank.trace.operators
     if "input_dims" not in table.columns or table["input_dims"].null_count() == len(table):
         return False

@@ -28,7 +28,7 @@ from whystall.replay.graph import Mask
 from whystall.trace.columns import matching
 
 _LEAST_BETWEEN: Final = 0.1
-# Of a group with an unrecorded rank most messages have no counterpart; ranks whose recordings begin apart lack a few.
+# If a rank of a group was not recorded, most messages lack their counterpart; recordings that begin apart lack a few.
 _LEAST_MET: Final = 0.5
 _ENGINE: Final = "autograd::engine"
 

@@ -1,4 +1,4 @@
-"""The series of counts that ``whystall serve run`` keeps of ``/metrics``: JSON lines, one a reading that differs.
+"""The counts that ``whystall serve run`` keeps of ``/metrics``: JSON lines, one for each reading that differs.
 
 Running and waiting requests of a reading stand beside those of the log's stats lines, which come every ten seconds.
 """

@@ -32,7 +32,7 @@ _LEAST_STORED: Final = CAUSE.threshold("least_stored")
 _LEAST_SHARE: Final = CAUSE.threshold("least_share")
 # Sizes of a tensor without dimensions: a number that became one, which is no data in the wrong type.
 _SCALAR: Final = re.compile(r"^\s*\[\s*\[\s*\]")
-# Operators of a norm or a softmax, which are computed in more precision than their input has.
+# Operators of a norm or a softmax, which run in higher precision than their input.
 _STATISTICS: Final = frozenset(
     f"aten::{name}"
     for name in ("mean", "rsqrt", "var", "var_mean", "std", "softmax", "log_softmax", "linalg_vector_norm")
@@ -132,13 +132,13 @@ def _casts(rank: RankCase) -> tuple[Mask, Mask]:
 
 
 def _remedy(case: Case, rank: RankCase, copies: Mask, per_step: int) -> Remedy | None:
-    """Another remedy where most casts stand around the arithmetic of norms: these are not of weights."""
+    """The remedy for norms if most of the casts surround them; ``None`` for the general one."""
     around = copies & _around_statistics(rank, copies)
     return CAUSE.remedies["norms"] if case.time_of(case.work_of(rank, around)) > per_step / 2 else None
 
 
 def _around_statistics(rank: RankCase, copies: Mask) -> Mask:
-    """The copies in calls that cast a tensor to more precision, and its result back.
+    """Copies of casts to higher precision and back, around a norm or a softmax.
 
     Between them a mean or the like is taken, and the tensor is multiplied or divided by it.
     """

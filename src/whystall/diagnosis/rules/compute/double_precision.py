@@ -104,7 +104,7 @@ def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
 
 
 def _costliest(rank: RankCase, rows: Mask) -> tuple[Evidence, ...]:
-    """The call of a device's kernels in double precision that takes most, if there is one."""
+    """The costliest call with kernels in double precision, if there is one."""
     events = np.append(rows, False)[rows_of(rank.trace.device_events["operator"])]
     return (evidence.text("the costliest call", costliest_call(rank, events)),) if events.any() else ()
 
@@ -112,7 +112,7 @@ def _costliest(rank: RankCase, rows: Mask) -> tuple[Evidence, ...]:
 def _with_few_units(
     case: Case, rank: RankCase, rows: Mask, shares: list[NDArray[np.float64]]
 ) -> list[NDArray[np.float64]]:
-    """The shares on a device with few units for doubles: kernels that their bytes do not limit are limited by these."""
+    """The shares on a device with few units for doubles: these limit the kernels that memory bandwidth does not."""
     work, took = rank.workings, np.maximum(durations(rank), 1)
     if work.peak is None or work.peak.vendor != "NVIDIA" or has_units_for_doubles(work.peak):
         return shares

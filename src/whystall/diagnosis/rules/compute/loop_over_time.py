@@ -1,4 +1,4 @@
-"""Recurrent cells that are called for one place of a sequence after the other."""
+"""Recurrent cells that a loop calls for one position of a sequence after the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IN_TURN_LEFT: Final = CAUSE.threshold("in_turn_left")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Loops over cells between which nothing is computed that the next input could follow from."""
+    """Loops that call a cell for each position of a sequence and compute nothing else between the calls."""
     for rank in case.ranks:
         found = loops_over_time(rank, fewest=_FEWEST) if rank.on_device else None
         if found is None:
@@ -46,7 +46,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 evidence.time("of it in what one call does for all places", case.time_of(together), per=case.per),
             ),
             removal=_as_a_layer(case, rank, found, host_left=_HOST_LEFT, in_turn=1.0),
-            # Without gradients networks apart look the same.
+            # Without gradients, separate networks look the same.
             floor=_as_a_layer(case, rank, found, host_left=1.0, in_turn=1.0) if rank.trains else Change(),
             ceiling=_as_a_layer(case, rank, found, host_left=0.0, in_turn=_IN_TURN_LEFT),
             method="replay: one product of all inputs and one for each weight's gradient, the rest in turn",
@@ -64,7 +64,7 @@ def _launched_by(rank: RankCase, operators: NDArray[np.bool_]) -> NDArray[np.boo
 
 
 def _as_a_layer(case: Case, rank: RankCase, found: LoopsOverTime, *, host_left: float, in_turn: float) -> Change:
-    """The change to a layer for the whole sequence; shares that are left of the host's calls and of work in turn."""
+    """The change to a layer for the whole sequence. Arguments: the shares left of host time, and of work in turn."""
     one_of = found.loops / found.cells
     joined, gone, inner = (_launched_by(rank, one) for one in (found.joined, found.gone, found.inner))
     left = np.where(inner, in_turn, 1.0)

@@ -301,7 +301,7 @@ def measured_again(case: Case) -> Iterator[Replayed]:
 
 
 def _comes_back(measuring: NDArray[np.intp]) -> bool:
-    """Whether a library measures again after steps without; in the first ones it must."""
+    """Whether a library measures again after steps in which it did not. In the first steps it has to."""
     return len(measuring) > 1 and bool((np.diff(measuring) > 1).any())
 
 

@@ -142,7 +142,7 @@ def _on_the_device(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
 
 
 def _remedy(case: Case, rank: RankCase, nodes: Mask) -> Remedy | None:
-    """Another remedy where most of the time goes to picking rows of tables, or to changing inputs."""
+    """The remedy for picking rows of tables, or for changing inputs, if most of the time goes to it."""
     found = _by_operator(case, rank, nodes)
     whole = sum(ns for _, ns in found)
     if 2 * sum(ns for name, ns in found if name in _PICKS) > whole:

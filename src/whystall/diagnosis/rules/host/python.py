@@ -362,7 +362,7 @@ def _is_in_another_library(line: SampledLine) -> bool:
 
 
 def _of_models(run: RunSummary, lines: list[SampledLine]) -> list[SampledLine]:
-    """Those of the lines at which another library calls torch: a model outside of the passes that learn.
+    """The lines at which a library other than torch calls torch: a model outside the training passes.
 
     Its functions were found at a line at which torch's were found, too. Only a recording shows whether they compute
     themselves or call torch's operators.
