@@ -148,7 +148,7 @@ class Case:
 
     @cached_property
     def _supplies(self) -> list[tuple[NDArray[np.intp], int]]:
-        """For each rank that waits for workers in nearly all steps its waiting nodes, and the time to make the batches."""
+        """For each rank that waits for workers in nearly all steps: its waiting nodes, and the time of the batches."""
         out = []
         for rank, found in ((rank, supply_of(rank)) for rank in self.ranks):
             if found is not None:
