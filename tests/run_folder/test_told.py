@@ -14,7 +14,7 @@ SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 1}
 
 
 def run(folder: Path, *, code: int | None = 0, schedule: Any = SCHEDULE, **rank: Any) -> list[str]:
-    values = {"rank": 0, "steps": 100, "traces": ["rank0.trace.json.gz"], "notes": [], **rank}
+    values = {"rank": 0, "steps": 100, "traces": ["rank0.trace.json.gz"], "notes": [], "ended_unix_ns": 1, **rank}
     about = {"schema": "whystall.run/1", "exit_code": code, "schedule": schedule, "ranks": [values]}
     (folder / "run.json").write_text(json.dumps(about))
     return told(folder)
@@ -34,8 +34,10 @@ def test_what_cannot_be_read_says_nothing(tmp_path: Path, text: str) -> None:
 def test_a_crash_is_told_with_its_line_and_a_kill_with_its_signal(tmp_path: Path) -> None:
     (crash,) = run(tmp_path, code=1, ended_by="ValueError at train.py:9")
     assert crash.startswith("The job ended with exit code 1 (ValueError at train.py:9), after 100 steps")
-    (kill,) = run(tmp_path, code=137)
-    assert "exit code 137 (SIGKILL), after 100 steps" in kill
+    (kill,) = run(tmp_path, code=137, ended_unix_ns=None)  # the count is that of its last description
+    assert "exit code 137 (SIGKILL), after at least 100 steps" in kill
+    (early,) = run(tmp_path, code=143, ended_unix_ns=None, steps=1, traces=[])
+    assert "after at least 1 step:" in early
     assert "exit code 3, after 100 steps" in run(tmp_path, code=3)[0]
 
 
@@ -52,7 +54,7 @@ def test_of_several_ranks_the_first_that_failed_is_told(tmp_path: Path) -> None:
 
 
 def test_a_window_of_long_steps_begins_sooner(tmp_path: Path) -> None:
-    rank = {"rank": 0, "steps": 6, "traces": [], "overhead": {"watched_ns": 36_000_000_000}}
+    rank = {"rank": 0, "steps": 6, "traces": [], "ended_unix_ns": 1, "overhead": {"watched_ns": 36_000_000_000}}
     about = {"schema": "whystall.run/1", "exit_code": 0, "schedule": SCHEDULE, "ranks": [rank]}
     (tmp_path / "run.json").write_text(json.dumps(about))
     assert "a window takes at least 9" in told(tmp_path)[0]

@@ -118,6 +118,20 @@ def test_optimizers_between_which_a_network_runs_end_steps_of_their_own() -> Non
     assert len(steps_of(built)[0]) == 3
 
 
+@pytest.mark.parametrize(("calls", "count"), [((5, 3), 3), ((4, 4), 7), ((5, 3, 1), 3)])
+def test_networks_that_take_turns_make_one_step(calls: tuple[int, ...], count: int) -> None:
+    """A critic, an actor and a temperature learn by one class of optimizer each; their backward passes differ."""
+    built = trace()
+    for number in range(4 * len(calls)):
+        at = 1_000 * number
+        for call in range(calls[number % len(calls)]):
+            backward(built, at + 100 + 60 * call)
+        optimizer(built, "Adam", at + 800)
+    found = steps_of(built)[0]
+    assert len(found) == count
+    assert {lasts for _, _, lasts in found} == {1_000 * (len(calls) if count == 3 else 1)}
+
+
 def test_an_optimizer_that_stepped_once_does_not() -> None:
     built = optimizer(optimizer(trace(), "Adam", 1000, 2000), "Once", 1600)
     assert steps_of(built)[0] == [("step 1", 1100, 1000)]

@@ -123,7 +123,8 @@ def bars_beside(device: Device) -> tuple[Bar, ...]:
     if unlike is None:
         return ()
     slow = f"A slow step ({unlike.slow_steps:,} of {unlike.steps:,})"
-    named = (("A usual step", unlike.usual), (slow, unlike.slow))
+    usual = "A usual step" if 2 * unlike.slow_steps <= unlike.steps else "A fast step"
+    named = ((usual, unlike.usual), (slow, unlike.slow))
     return tuple(
         Bar(device, f"{words}, {clean(step.name, 60)}", True, step.window_ns, step.ledger) for words, step in named
     )

@@ -37,10 +37,20 @@ def _end(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
     if not isinstance(code, int) or code == 0:
         return
     steps = max((rank["steps"] for rank in ranks if isinstance(rank.get("steps"), int)), default=None)
-    after = "" if steps is None else f", after {steps:,} steps" if steps else ", before a step ended"
+    least = "" if _told_the_end(ranks) else "at least "
+    after = "" if steps is None else f", after {least}{_counted(steps)}" if steps else ", before a step ended"
     why = _first_failure(ranks) or _signal(code)
     because = f" ({why})" if why else ""
     yield f"The job ended with exit code {code}{because}{after}: the report is of the run until then"
+
+
+def _told_the_end(ranks: list[dict[str, Any]]) -> bool:
+    """Whether all ranks wrote down their end: the count of steps of a killed one is that of its last description."""
+    return all(isinstance(rank.get("ended_unix_ns"), int) for rank in ranks)
+
+
+def _counted(steps: int) -> str:
+    return f"{steps:,} step{'s' * (steps != 1)}"
 
 
 def _first_failure(ranks: list[dict[str, Any]]) -> str | None:
@@ -68,13 +78,19 @@ def _short(run: dict[str, Any], ranks: list[dict[str, Any]]) -> Iterator[str]:
     wanted = [schedule.get(name) for name in ("wait", "warmup", "repeat")]
     active = schedule.get("active", LEAST_ACTIVE)
     wanted.append(LEAST_ACTIVE if active is None else active)
-    if recorded or not steps or not all(isinstance(one, int) for one in wanted) or not schedule["repeat"]:
+    if (
+        recorded
+        or not steps
+        or not _told_the_end(ranks)
+        or not all(isinstance(one, int) for one in wanted)
+        or not schedule["repeat"]
+    ):
         return
     earliest = _EARLIEST_LONG if any(_steps_are_long(rank) for rank in ranks) else _EARLIEST
     needed = earliest + schedule["wait"] + schedule["warmup"] + wanted[-1]
     if steps <= _LATEST + schedule["wait"] + schedule["warmup"]:
         yield (
-            f"Too short to be recorded: the job made {steps:,} step{'s' * (steps != 1)}, and a window takes at least "
+            f"Too short to be recorded: the job made {_counted(steps)}, and a window takes at least "
             f"{needed}, since it begins once steps are steady: let it make some {2 * needed} or more"
         )
 

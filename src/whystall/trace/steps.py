@@ -46,6 +46,8 @@ _LEAST_OF_MEDIAN: Final = 0.1
 _MOST_OF_STUB: Final = 0.01
 # The stretch from the first step to the last holds at least this share of the recorded work.
 _LEAST_WORK: Final = 0.5
+# The networks that take turns in one step, at most.
+_LONGEST_TURN: Final = 8
 # Times in microseconds with three decimals let marks that follow each other overlap.
 _ROUNDED_NS: Final = 1_000
 # An engine that has waited this many times longer than usual had no request: that is part of no step.
@@ -210,13 +212,29 @@ def _between_optimizer_steps(marks: pl.DataFrame, work: Work | None) -> pl.DataF
 def _ends_a_step(ends: NDArray[np.int64], begins: NDArray[np.int64], work: Work | None) -> NDArray[np.bool_]:
     """Which ends of optimizers' steps have a backward pass behind them, before the next begins; the last one counts.
 
-    All count where no backward pass was recorded.
+    All count where no backward pass was recorded. Where backward passes of different networks take turns (a critic's,
+    an actor's), the last of a turn counts.
     """
+    out = np.ones(len(ends), np.bool_)
     if work is None or not len(work.backward_ns):
-        return np.ones(len(ends), np.bool_)
+        return out
     following = begins[np.minimum(np.searchsorted(begins, ends[:-1]), len(begins) - 1)]
     backward = np.sort(work.backward_ns)
-    return np.append(np.searchsorted(backward, ends[:-1]) < np.searchsorted(backward, following), np.True_)
+    out[:-1] = np.searchsorted(backward, ends[:-1]) < np.searchsorted(backward, following)
+    kept = np.flatnonzero(out)
+    # The window may have cut the part before the first end.
+    turn = _turn(np.diff(np.searchsorted(backward, ends[kept])))
+    out[:] = False
+    out[kept[(len(kept) - 1) % turn :: turn]] = True
+    return out
+
+
+def _turn(calls: NDArray[np.int64]) -> int:
+    """After how many backward passes their numbers of calls come again, if they differ within a turn; else 1."""
+    for turn in range(2, min(len(calls) // 2, _LONGEST_TURN) + 1):
+        if (calls[turn:] == calls[:-turn]).all():
+            return turn if (calls[:turn] != calls[0]).any() else 1
+    return 1
 
 
 def _of_a_module(functions: pl.DataFrame | None, work: Work | None) -> pl.DataFrame:
