@@ -10,6 +10,8 @@ PYTHON ?= python3
 TORCH_PIP_ARGS ?=
 PYTEST_ARGS ?=
 TORCH := torch==2.13.0
+# Else each of some thousand processes that the tests start compiles what it imports (images of containers set it).
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin

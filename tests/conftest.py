@@ -33,6 +33,23 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHYSTALL_BUILD_COUNTER", "0")  # a compiler beside the tests
 
 
+@pytest.fixture(autouse=True)
+def _at_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`whystall watch` within a test lowers the priority of its process, and with it that of all later tests."""
+    monkeypatch.setattr(os, "nice", lambda _by: 0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """What is collected stays: looking for garbage in it takes a fifth of the time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _kept_for_good() -> Iterator[None]:
     """What the tests of a module leave (recorded traces, their reports) is passed over by collections of garbage."""

@@ -16,11 +16,6 @@ from whystall.cli.watch import Watched
 from whystall.run_folder.alive import this_process
 
 
-@pytest.fixture(autouse=True)
-def _at_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.nice", lambda _by: 0)
-
-
 def run_of(folder: Path, *rows: bytes, exit_code: int | None = None, trace: bool = False) -> Path:
     (folder / "run.json").write_text(json.dumps({"schema": "whystall.run/1", "exit_code": exit_code, "ranks": []}))
     (folder / "rank2.samples.jsonl").write_bytes(HEAD + b"".join(rows))

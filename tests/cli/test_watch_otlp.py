@@ -15,11 +15,6 @@ from tests.live.collectors import collector
 UNITS = {"whystall.step.duration": "s"}
 
 
-@pytest.fixture(autouse=True)
-def _at_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.nice", lambda _by: 0)
-
-
 def labels(attributes: RepeatedCompositeFieldContainer) -> dict[str, str]:
     return {one.key: str(getattr(one.value, one.value.WhichOneof("value"))) for one in attributes}
 

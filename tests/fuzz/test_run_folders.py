@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -62,11 +61,6 @@ def outcomes(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
         elif words[0] == "analyze" and code == 0:
             decode(said.out.encode())
     return wrong
-
-
-@pytest.fixture(autouse=True)
-def stays_at_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "nice", lambda _by: 0)
 
 
 @pytest.mark.parametrize("cell", ODD_CELLS)

@@ -6,7 +6,7 @@ They include the user's kernel classes and the peaks that `whystall probe` measu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.efficiency import tensor_core_use
 from whystall.analysis.kernel_classes import Classified
+from whystall.analysis.memory_rate import FAR_BELOW, pointwise_bytes_per_s
 from whystall.analysis.operators import OperatorTree, operator_tree
 from whystall.analysis.work import EventWork, OperatorWork, counted_operator_of, event_work, operator_work
 from whystall.hardware.accelerators import Accelerator
@@ -35,6 +36,8 @@ class Workings:
     events: EventWork
     peaks: Mapping[int, Accelerator | None]
     """The peaks of each of the trace's devices."""
+    bytes_per_s_reached: float | None = None
+    """The rate at which large pointwise kernels read and write memory (`pointwise_bytes_per_s`)."""
 
     @cached_property
     def peak(self) -> Accelerator | None:
@@ -82,18 +85,35 @@ class Workings:
             return np.zeros(len(owner))
         return np.where(self.events.main & (owner >= 0), self.work.causal[np.maximum(owner, 0)], 0).astype(np.float64)
 
+    def moved(self) -> NDArray[np.float64]:
+        """Per event the bytes of its call, which stand at the call's main event; 0 where they are not known."""
+        owner = self.events.owner
+        if not len(self.work.moved):
+            return np.zeros(len(owner))
+        return np.where(self.events.main & (owner >= 0), self.work.moved[np.maximum(owner, 0)], 0).astype(np.float64)
+
     def transfer_ns(self) -> NDArray[np.float64]:
         """Per event the least time that moving its call's bytes takes; 0 where that is not known."""
-        owner = self.events.owner
-        speed = self.peak.memory_bytes_per_s if self.peak is not None else None
-        if speed is None or not len(self.work.moved):
-            return np.zeros(len(owner))
-        moved = np.where(self.events.main, self.work.moved[np.maximum(owner, 0)], 0)
-        return moved / speed * 1e9
+        speed = self.bytes_per_s
+        return self.moved() / speed * 1e9 if speed else np.zeros(len(self.events.owner))
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The rate of the device's memory in this recording: the rated one, unless large kernels show a far lower one.
+
+        Where no rate is known it is the one that those reach; ``None`` if there are none.
+        """
+        rated = self.peak.memory_bytes_per_s if self.peak is not None else None
+        reached = self.bytes_per_s_reached
+        if rated is None or (reached is not None and reached < FAR_BELOW * rated):
+            return reached
+        return rated
 
 
 def workings_of(trace: Trace, classified: Classified, peaks: Mapping[int, Accelerator | None]) -> Workings:
     """The workings of a trace with classified events."""
     tree = operator_tree(trace)
     work = operator_work(trace, tree)
-    return Workings(classified, tree, work, event_work(trace, counted_operator_of(tree, work), work, classified), peaks)
+    events = event_work(trace, counted_operator_of(tree, work), work, classified)
+    found = Workings(classified, tree, work, events, peaks)
+    return replace(found, bytes_per_s_reached=pointwise_bytes_per_s(trace, found.family, found.moved()))

@@ -104,7 +104,8 @@ def least_of_events(
         rate[work.dtype_of(dtype)] = flops_per_s
     # Without a known rate in double precision a product's time is unknown: few units compute it, and bytes matter less.
     unknown = work.dtype_of("float64") & (flops > 0) & np.isinf(rate)
-    moves = np.where(unknown, 0.0, work.transfer_ns())
+    rated = peak.memory_bytes_per_s
+    moves = np.where(unknown, 0.0, work.moved() / rated * 1e9) if rated else np.zeros(len(flops))
     return flops / rate * 1e9, moves / (1.0 if on_paper else BANDWIDTH_REACHED)
 
 

@@ -54,7 +54,7 @@ def price_on(rank: RankCase) -> Price:
     """Prices of calls on a rank's device; on the processor cores of a usual machine where it used none."""
     peak = rank.workings.peak
     flops = peak.peak_flops_per_s("fp32") if peak is not None else None
-    moved = peak.memory_bytes_per_s if peak is not None else None
+    moved = rank.workings.bytes_per_s
     own = {name: float(entry["value"]) for name, entry in _ENTRIES.items()}
     known = {"flops_per_s": flops, "bytes_per_s": moved}
     return Price(**own | {name: value for name, value in known.items() if value is not None})

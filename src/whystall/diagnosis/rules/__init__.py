@@ -55,6 +55,7 @@ from whystall.diagnosis.rules.compute import (
 )
 from whystall.diagnosis.rules.device import (
     degraded,
+    slow_memory,
     throttled,
 )
 from whystall.diagnosis.rules.end import tail
@@ -227,6 +228,7 @@ RULES: tuple[Rule, ...] = (
     evaluation.RULE,
     throttled.RULE,
     degraded.RULE,
+    slow_memory.RULE,
     perturbed.RULE,
     recording_overhead.RULE,
     slower_after.RULE,

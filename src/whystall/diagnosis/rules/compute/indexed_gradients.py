@@ -133,7 +133,7 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
 def _adding_on_a_device(rank: RankCase) -> tuple[Mask, NDArray[np.float64]]:
     """The kernels that add gradients of picked rows, and the time to move these at the device's peak bandwidth."""
     table, work = rank.trace.operators, rank.workings
-    speed = work.peak.memory_bytes_per_s if work.peak is not None else None
+    speed = work.bytes_per_s
     if speed is None or "forward" not in table.columns:
         nothing = np.zeros(len(rank.trace.device_events))
         return nothing.astype(np.bool_), nothing

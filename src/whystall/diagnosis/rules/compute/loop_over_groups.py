@@ -100,7 +100,7 @@ def _takes_ns(rank: RankCase, found: LoopsOverGroups, launched: Mask, reached: f
     products = rows = duration
     if work.peak is not None:
         item = np.where(work.is_half, _ITEM_BYTES[1], _ITEM_BYTES[0])
-        speed = BANDWIDTH_SHARE * (work.peak.memory_bytes_per_s or np.inf)
+        speed = BANDWIDTH_SHARE * (work.bytes_per_s or np.inf)
         rows = np.minimum(elements * item * _PASSES / speed * 1e9, duration)
         if reached is not None:
             arithmetic, moves = least_of_events(work, work.peak)

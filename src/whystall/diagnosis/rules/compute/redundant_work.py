@@ -331,11 +331,11 @@ def _with_weights(rank: RankCase, found: Products, passes: list[LongerPass]) -> 
     elements = found.size[:, 1] * found.size[:, 2]
     if rank.on_device:
         out = np.zeros(len(rank.trace.operators))
-        peak = rank.workings.peak
-        if peak is not None and peak.memory_bytes_per_s:
+        speed = rank.workings.bytes_per_s
+        if speed:
             types = rank.trace.operators["input_types"].gather(found.operator).cast(str).to_list()
             item = np.array([_BYTES / 2 if text and _HALF.search(text) else _BYTES for text in types])
-            out[found.operator] = elements * item / (peak.memory_bytes_per_s * BANDWIDTH_REACHED) * 1e9
+            out[found.operator] = elements * item / (speed * BANDWIDTH_REACHED) * 1e9
         return out
     out = np.full(len(rank.trace.operators), CALL_NS)
     matrix = elements * _BYTES

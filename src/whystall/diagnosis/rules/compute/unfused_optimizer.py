@@ -128,8 +128,7 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
 
 def _fused_ns(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> float:
     """The time of a fused step, from the parameters' sizes; 0 where sizes or bandwidth are not known."""
-    peak = rank.workings.peak
-    speed = peak.memory_bytes_per_s if peak is not None else None
+    speed = rank.workings.bytes_per_s
     table = rank.trace.operators
     if speed is None or table.is_empty() or not table["input_dims"].is_not_null().any():
         return 0.0
