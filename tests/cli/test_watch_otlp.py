@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from tests.cli.conftest import Cli
