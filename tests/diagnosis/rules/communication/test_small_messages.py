@@ -97,6 +97,18 @@ def test_a_dozen_is_worth_joining() -> None:
     is_worth(finding, job.step_ns / (job.step_ns - 11 * (LATENCY_NS + GAP_NS)))
 
 
+@pytest.mark.parametrize(("long", "joined"), [(12, MANY - 12), (2, MANY)])
+def test_without_sizes_those_that_take_long_are_small_only_where_they_are_few(long: int, joined: int) -> None:
+    """A few of forty were held up by another rank; a third of them move more."""
+    job = Job()
+    for _ in job.steps(8):
+        job.launch("gemm", COMPUTE_NS)
+        for number in range(MANY):
+            job.launch(NCCL, 400_000 if number < long else LATENCY_NS)
+        job.wait()
+    assert found_in(job.built)["communication.small-messages"].evidence[0].value == joined
+
+
 def by_gloo(*marks: str) -> TraceBuilder:
     """Eight steps, four tenths of which go into forty messages."""
     built = trace()

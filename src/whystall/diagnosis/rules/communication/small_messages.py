@@ -63,6 +63,8 @@ _WITH_TENSORS: Final = (0.25, 0.6)
 
 # A run of this many is pieces of one whole.
 _FEWEST_AT_ONCE: Final = 4
+# As of losses: one in ten may be another kind.
+_NEARLY_ALL: Final = 0.9
 # Within this many latencies a model computes nothing.
 _AT_ONCE: Final = 4
 
@@ -132,8 +134,8 @@ def _join(case: Case, rank: RankCase, latency: int, joined: _Bucketed) -> None:
     bound = (nodes >= 0) & ~are(found, POINT_TO_POINT) & ~are(found, EXCHANGE) & ~broadcast_again(rank, found)[0]
     small = (found.size >= 0) & (found.size < small_bytes(rank))
     short = took[np.maximum(nodes, 0)] < 2 * latency
-    # Where no size is known and most are short, a long one was held up, not large.
-    blind = bool((found.size < 0).all()) and np.count_nonzero(short & bound) * 2 > np.count_nonzero(bound)
+    # Where no size is known and nearly all are short, a long one was held up, not large.
+    blind = bool((found.size < 0).all()) and np.count_nonzero(short & bound) >= _NEARLY_ALL * np.count_nonzero(bound)
     joinable = bound & (found.size >= 0) & (found.size <= _BUCKET_BYTES / 4)
     bound &= small | short | blind
     joined.unsized |= bool((found.size[bound] < 0).any())
