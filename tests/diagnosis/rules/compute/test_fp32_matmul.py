@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from tests.diagnosis.cases import found_in
+from tests.diagnosis.cases import found_in, told_of
 from tests.diagnosis.jobs import MI300X, Job, is_worth, shaped
 
 import whystall
@@ -17,6 +17,7 @@ A100: Final = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_00
 SIZE: Final = 4096
 FLOPS: Final = 2 * SIZE**3
 FP32_NS: Final = round(FLOPS / (0.8 * 19.5e12) * 1e9)  # at 80 % of the peak without tensor cores
+IN_TF32: Final = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x32_tensor16x8x8_kernel"
 TF32_NS: Final = round(FLOPS / (0.7 * 156e12) * 1e9)  # at 70 % of the peak with them
 
 
@@ -139,3 +140,36 @@ def test_tf32_is_a_loss_where_the_rest_is_in_16_bits(halves: int, *, told: bool)
     if told:
         is_worth(found["compute.fp32-matmul"], job.step_ns / (job.step_ns - 4 * (lasts - fast)), within=0.1)
         assert "upcast_vae" in str(found["compute.fp32-matmul"].remedy)
+
+
+@pytest.mark.parametrize(
+    ("setting", "beside", "allowed"),
+    [
+        ("True", False, True),
+        ("False", False, False),
+        ("False", True, False),  # the argument decides, where it is recorded
+        ("", False, False),
+        ("", True, True),
+    ],
+)
+def test_convolutions_may_use_tf32_by_default(setting: str, *, beside: bool, allowed: bool) -> None:
+    """Where it is allowed, cuDNN chose kernels without it: no setting of TF32 changes that."""
+    job = Job(A100)
+    called = shaped([256, 64, 56, 56], [64, 64, 3, 3], *[[]] * 11)
+    computed = shaped([256, 64, 56, 56], [64, 64, 3, 3], *[[]] * 7)
+    pairs = ["[1, 1]"] * 3
+    if setting:
+        called["Concrete Inputs"] = ["", "", "", *pairs, "False", "[0, 0]", "1", "False", "False", "True", setting]
+    computed["Concrete Inputs"] = ["", "", *pairs, "1", "False", "False", ""]
+    kernels = [("implicit_convolve_sgemm<float, 128, 5>", 6_000_000)] * 4 + [(IN_TF32, 1_500_000)] * beside
+    for _ in job.steps(8):
+        for kernel, takes_ns in kernels:
+            with job.inside("aten::_convolution", **called):
+                job.operator("aten::cudnn_convolution", kernel, takes_ns, **computed)
+        job.wait()
+    found = told_of(job.built)["compute.fp32-matmul"]
+    assert ("TF32 is allowed for convolutions in this job" in str(found.remedy)) == allowed
+    assert found.gain is not None
+    assert (found.gain.floor == 1.0) == allowed
+    if not allowed:
+        assert "cudnn.allow_tf32 = True" in str(found.remedy)

@@ -61,9 +61,8 @@ def test_a_part_that_is_not_listed_has_the_least_bandwidth_of_its_architecture()
 
 def test_other_gains_are_replayed_at_the_rate_that_was_reached() -> None:
     """A product of 300 MB in single precision: at 220 GB/s its bytes take 1.4 ms, whatever its arithmetic takes."""
-    product = {"product_ns": 2_000_000}
-    slow = findings({"aten::relu": 200.0, "aten::sigmoid": 220.0}, **product)
-    fast = findings({"aten::relu": 2_700.0, "aten::sigmoid": 2_800.0}, **product)
+    slow = findings({"aten::relu": 200.0, "aten::sigmoid": 220.0}, product_ns=2_000_000)
+    fast = findings({"aten::relu": 2_700.0, "aten::sigmoid": 2_800.0}, product_ns=2_000_000)
     at_pace, at_rate = slow["compute.fp32-matmul"].gain, fast["compute.fp32-matmul"].gain
     assert at_rate is not None
     assert at_rate.expected > 1.5

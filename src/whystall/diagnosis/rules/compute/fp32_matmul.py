@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,16 +12,18 @@ from whystall.analysis.workings import Workings
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.convolution_settings import convolution_setting
 from whystall.diagnosis.detectors.kernels import durations, faster_by_names, faster_matrices, scalar_kernels
 from whystall.diagnosis.detectors.measured_convolutions import trials
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.hardware.accelerators import Accelerator
-from whystall.replay.graph import Mask
+from whystall.replay.graph import Change, Mask
 
 CAUSE: Final = cause_beside(__name__)
 _SINGLE: Final = CAUSE.threshold("single")
 _WORTH_HALVING: Final = CAUSE.threshold("worth_halving")
+_DOUBTFUL: Final = 0.7
 _AMONG: Final = CAUSE.threshold("among")
 
 
@@ -35,6 +38,8 @@ class _Slow(NamedTuple):
     remedy: str | None = None
     best: float = 0.0
     """The peak that they may reach at best, if that is higher than ``then``."""
+    doubtful: bool = False
+    """Whether the library may choose such kernels for these sizes whatever is allowed."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -48,7 +53,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             # A library's trials of convolution algorithms belong to compute.slow-convolution.
             if slow is None or not (chosen := slow.chosen & ~trials(rank)).any():
                 continue
-            yield faster_matrices(
+            found = faster_matrices(
                 case,
                 rank,
                 chosen,
@@ -60,6 +65,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
                 what=slow.what,
                 remedy=CAUSE.remedies[slow.remedy] if slow.remedy is not None else None,
             )
+            yield replace(found, floor=Change(), confidence=_DOUBTFUL) if slow.doubtful else found
 
 
 def _without_tensor_cores(rank: RankCase, peak: Accelerator) -> _Slow | None:
@@ -69,9 +75,27 @@ def _without_tensor_cores(rank: RankCase, peak: Accelerator) -> _Slow | None:
     scalar = work.classified.has("cuda-cores") & work.classified.is_told_to_be("float32") & (work.events.owner < 0)
     chosen = work.could_use_tensor_cores & ~work.uses_tensor_cores & (work.dtype_of("float32") | scalar)
     found = _Slow(chosen, peak.fp32_tflops, peak.tf32_tflops, "TF32")
-    if not _among_halves(rank, work, chosen):
+    if _among_halves(rank, work, chosen):
+        return found._replace(remedy="among_halves", best=peak.half_tflops or 0.0)
+    # torch's default allows TF32 for convolutions, and not for other products.
+    convolutions, took = _convolutions(work), durations(rank)
+    if 2 * took[chosen & convolutions].sum() <= took[chosen].sum():
         return found
-    return found._replace(remedy="among_halves", best=peak.half_tflops or 0.0)
+    allowed = convolution_setting(rank, "allow_tf32")
+    if allowed is None:
+        allowed = bool((convolutions & work.uses_tensor_cores & work.dtype_of("float32")).any())
+    return found._replace(remedy="convolutions_allowed" if allowed else "convolutions", doubtful=allowed)
+
+
+def _convolutions(work: Workings) -> Mask:
+    """Which events are of convolutions, by their family or their call."""
+    numbers = [number for number, name in enumerate(work.work.kinds) if "conv" in name]
+    owner = work.events.owner
+    called = (
+        (owner >= 0) & np.isin(work.work.kind_of[np.maximum(owner, 0)], numbers) if len(work.work.kind_of) else False
+    )
+    found: Mask = (work.family == "convolution") | called
+    return found
 
 
 def _in_tf32_among_halves(rank: RankCase, peak: Accelerator) -> _Slow | None:

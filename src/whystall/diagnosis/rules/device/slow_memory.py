@@ -44,7 +44,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             ),
             removal=shortened(case, rank, bound, at_rate),
             ceiling=shortened(case, rank, computes, took * reached / expected),
-            method="replay: kernels that their bytes limit at the memory's rate; at most, all kernels faster by that ratio",
+            method="replay: kernels that bytes limit at the memory's rate; at most, all faster by that ratio",
             ranks=(rank.rank,),
             uncertainty=0.25,
             confidence=0.85 if rated else 0.7,
