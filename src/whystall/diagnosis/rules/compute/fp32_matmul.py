@@ -39,7 +39,7 @@ class _Slow(NamedTuple):
     best: float = 0.0
     """The peak that they may reach at best, if that is higher than ``then``."""
     doubtful: bool = False
-    """Whether the library may choose such kernels for these sizes whatever is allowed."""
+    """Whether the library may choose such kernels for these sizes although others are allowed."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
