@@ -63,6 +63,14 @@ def test_of_few_steps_a_last_one_that_lacks_its_tail_is_left_out(
     assert len(steady(steps)) == left
 
 
+@pytest.mark.parametrize(("host", "differ"), [(110, False), (60, True)])
+def test_a_last_step_whose_host_works_on_after_its_last_kernel_is_no_fast_one(host: int, *, differ: bool) -> None:
+    """Its window ends with its own events, those of the others with the next step's begin."""
+    *others, last = of([130, 128, 90])
+    steps = [*others, msgspec.structs.replace(last, host_ns=host)]
+    assert (unlike_steps(steps) is not None) == differ
+
+
 def test_of_a_job_with_fast_and_slow_steps_in_turn_both_are_told() -> None:
     """Half of the steps wait four fifths of their time: a median step would show one of the halves."""
     fast, slow = Ledger(compute=100_000), Ledger(compute=100_000, idle_input=400_000)

@@ -80,6 +80,8 @@ def mean_of(chosen: Sequence[Step]) -> Steady:
 def unlike_steps(steps: Sequence[Step]) -> Unlike | None:
     """A usual and a slow one of the steady steps, where these differ by more than scatter; else ``None``."""
     chosen = steady(steps)
+    if chosen and chosen[-1] is steps[-1] and chosen[-1].window_ns < chosen[-1].host_ns:
+        chosen = chosen[:-1]  # nothing follows it: it may lack a pause that all others have
     if len(chosen) < _FEWEST_TO_DIFFER:
         return None
     limit = _SLOW * sorted(step.window_ns for step in chosen)[len(chosen) // 4]
