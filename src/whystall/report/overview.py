@@ -183,8 +183,13 @@ def _other_length(bar: Bar, report: Report) -> str:
     if any(_alike(gain.step_ns, other) for run in report.run for other in (run.median_ns, run.mean_ns)):
         return f" ({fmt.duration(gain.step_ns)} when none is recorded)"
     # A device's window begins with its first event; a replayed step begins with the host's work before.
-    what = "with the host's part" if gain.step_ns > bar.window_ns else "as it is replayed"
+    what = "with the host's part" if gain.step_ns > bar.window_ns else _shortened(report)
     return f" ({fmt.duration(gain.step_ns)} {what})"
+
+
+def _shortened(report: Report) -> str:
+    warms_up = any(finding.id == "host.warm-up" for finding in report.findings)
+    return "without what happened once" if warms_up else "as it is replayed"
 
 
 def _has_other_length(gain: Gain, bar: Bar) -> bool:
