@@ -80,7 +80,7 @@ def mean_of(chosen: Sequence[Step]) -> Steady:
 def unlike_steps(steps: Sequence[Step]) -> Unlike | None:
     """A usual and a slow one of the steady steps, where these differ by more than scatter; else ``None``."""
     chosen = steady(steps)
-    if chosen and chosen[-1] is steps[-1] and chosen[-1].window_ns < chosen[-1].host_ns:
+    if chosen and chosen[-1] is steps[-1] and chosen[-1].window_ns < (chosen[-1].host_ns or 0):
         chosen = chosen[:-1]  # nothing follows it: it may lack a pause that all others have
     if len(chosen) < _FEWEST_TO_DIFFER:
         return None

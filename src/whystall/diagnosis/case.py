@@ -434,14 +434,22 @@ class Case:
         chosen = np.flatnonzero(nodes)
         if len(steps) < 2:
             return float(graph.duration[chosen].sum())
-        at = graph.own_times(rank.rank, graph.start[chosen])
-        step = np.searchsorted(steps["ts_ns"].to_numpy(), at, side="right") - 1
-        on_device = graph.kind[chosen] == NodeKind.DEVICE
-        launched_by = rank.trace.device_events["step"].fill_null(-1).to_numpy()
-        step[on_device] = launched_by[graph.event[chosen[on_device]]]
+        step = self.step_of(rank, chosen)
         inside = step >= 0
         time = np.bincount(step[inside], weights=graph.duration[chosen[inside]], minlength=len(steps))
         return float(np.median(time))
+
+    def step_of(self, rank: RankCase, nodes: NDArray[np.intp]) -> NDArray[np.int64]:
+        """The step of each of a rank's nodes, -1 outside; a device's are those of the steps that launched them."""
+        graph, steps = self.replayed, rank.trace.steps
+        at = graph.own_times(rank.rank, graph.start[nodes])
+        begin = steps["ts_ns"].to_numpy()
+        step = np.searchsorted(begin, at, side="right") - 1
+        step[at >= int((begin + steps["duration_ns"].to_numpy()).max(initial=0))] = -1
+        on_device = graph.kind[nodes] == NodeKind.DEVICE
+        launched_by = rank.trace.device_events["step"].fill_null(-1).to_numpy()
+        step[on_device] = launched_by[graph.event[nodes[on_device]]]
+        return step.astype(np.int64)
 
     def without(self, nodes: Mask, factor: float | NDArray[np.float64] = 0.0) -> Change:
         """The change by which nodes take only a part of their time."""

@@ -161,6 +161,13 @@ class RankCase:
         """When the last launch began, or -1: later waits of the host delay nothing."""
         return int(self.launch_time.max(initial=-1))
 
+    def of_the_job(self, begin: Times) -> Mask:
+        """Which calls begin up to the last launch or within a step: later ones are the profiler's own."""
+        steps = self.trace.steps
+        first = steps["ts_ns"].to_numpy()
+        found: Mask = (begin <= self.last_launch) | within(begin, first, first + steps["duration_ns"].to_numpy())
+        return found
+
     def launched_in(self, begin: Times, end: Times) -> Mask:
         """Which device events were launched within intervals that are sorted by start (from any thread)."""
         return within(self.launch_time, begin, end) & (self.launch_time >= 0)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.intervals import within
 from whystall.analysis.results import Device
+from whystall.analysis.steadiness import FEWEST_TO_DROP
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import EdgeKind, Mask, Nodes
@@ -37,8 +38,15 @@ def _busy(device: Device) -> float:
 
 
 def count_per_step(case: Case, nodes: Mask) -> float:
-    """How many of the nodes there are per step."""
-    return int(np.count_nonzero(case.in_window(nodes))) / max(case.steps, 1)
+    """How many of the nodes there are in a steady step, on average; without steps those in the replayed window."""
+    if not case.has_steps or any(len(rank.trace.steps) < 2 for rank in case.ranks):
+        return int(np.count_nonzero(case.in_window(nodes))) / max(case.steps, 1)
+    total = 0.0
+    for rank in case.ranks:
+        step = case.step_of(rank, np.flatnonzero(nodes & (case.replayed.rank == rank.rank)))
+        counts = np.bincount(step[step >= 0], minlength=len(rank.trace.steps))
+        total += float(np.mean(counts[2:-1] if len(counts) >= FEWEST_TO_DROP else counts))
+    return total
 
 
 def first_nodes(case: Case, rank: RankCase, calls: Mask) -> Mask:
@@ -105,7 +113,7 @@ def waits_beside(rank: RankCase, calls: Mask) -> Mask:
 def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
     """The calls that wait by their nature, or that copied and waited for the copy: those in which waits ended.
 
-    ``after`` are the nodes with which the host went on. Waits after the last launch are left out.
+    ``after`` are the nodes with which the host went on. Those after the job's last one are left out.
     """
     calls = rank.host_named(lambda name: is_call(name, "sync", "copy"), ("runtime_calls",))
     rows = np.flatnonzero(calls)
@@ -115,7 +123,7 @@ def waiting_calls(case: Case, rank: RankCase, after: Nodes) -> Mask:
     end = begin + table["duration_ns"].to_numpy()[rows - first]
     ended = np.sort(case.replayed.own_times(rank.rank, case.replayed.start[after]))
     waited = np.searchsorted(ended, end, side="right") > np.searchsorted(ended, begin, side="right")
-    calls[rows[~(waited & (begin <= rank.last_launch))]] = False
+    calls[rows[~(waited & rank.of_the_job(begin))]] = False
     return calls
 
 

@@ -112,10 +112,10 @@ def _remedy(case: Case, kind: str | None, per_step: float) -> Remedy | None:
 
 
 def _asked_to_wait(rank: RankCase) -> Mask:
-    """The calls that wait by their nature, up to the last launch."""
+    """The calls that wait by their nature."""
     calls = rank.host_named(lambda name: is_call(name, "sync"), ("runtime_calls",))
     first, last = rank.offsets["runtime_calls"]
-    calls[first:last] &= rank.trace.runtime_calls["ts_ns"].to_numpy() <= rank.last_launch
+    calls[first:last] &= rank.of_the_job(rank.trace.runtime_calls["ts_ns"].to_numpy())
     return calls
 
 
