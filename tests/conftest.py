@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,10 @@ from whystall.trace.model import Trace
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "here")
+
+# torch's threads sleep where they have nothing to do: those of several processes on few cores would wait for each other
+# at full speed, which makes a test of products twenty times as slow.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
 
@@ -46,6 +51,8 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)  # of this process alone: as many run as there are cores
     gc.freeze()
     gc.enable()
 

@@ -57,7 +57,7 @@ print(answered)
 
 
 def run_both_ways(jobs: Jobs, *words: str) -> tuple[Ran, Ran]:
-    return jobs.command(sys.executable, JOB, *words), jobs.whystall(JOB, *words)
+    return jobs.command(sys.executable, JOB, *words, LASTS_S="0.3"), jobs.whystall(JOB, *words)
 
 
 def assert_unharmed(without: Ran, ran: Ran) -> None:
