@@ -11,7 +11,9 @@ from tests.diagnosis.jobs import Job, meet, message, together
 from tests.diagnosis.test_many_ranks import GROUPED, uneven_experts
 
 from whystall.diagnosis.blocking import blocking as found_by
+from whystall.diagnosis.diagnose import diagnose
 from whystall.diagnosis.finding import Blocking
+from whystall.diagnosis.rules import RULES
 
 COMPUTE_NS, TRANSFER_NS = 2_000_000, 800_000
 LARGE = 64 << 20
@@ -55,6 +57,19 @@ def test_what_is_in_the_way_blocks_for_all_of_its_time() -> None:
     assert row.blocking_ns == pytest.approx(TRANSFER_NS, rel=0.02)
     assert row.transfer_ns == pytest.approx(TRANSFER_NS, rel=0.05)
     assert (row.calls_per_step, row.group_size) == (1.0, 2)
+
+
+def test_collectives_of_a_step_before_the_recording_are_of_none_of_its_steps() -> None:
+    """A device that is behind its host still runs a step whose launches were not recorded."""
+    jobs = steps(stream=7)
+    for job in jobs:
+        for number in range(1, 8):
+            job.built.kernel(REDUCE, at=-number * TRANSFER_NS, lasts=TRANSFER_NS // 2, stream=20)
+    row = of(blocking(jobs), "all_reduce")
+    assert row.calls_per_step == 1.0
+    found = diagnose(case_of(*(job.built for job in jobs)), RULES).findings
+    (told,) = (one for one in found if one.id == "communication.exposed")
+    assert told.evidence[0].value == pytest.approx(TRANSFER_NS, rel=0.02)
 
 
 def test_what_is_hidden_blocks_nothing() -> None:

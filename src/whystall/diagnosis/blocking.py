@@ -70,16 +70,23 @@ def _rows(case: Case) -> list[Blocking]:
 def _row(case: Case, nodes: Mask, dimension: Dimension | None, kind: str | None, ranks: int, spent: int) -> Blocking:
     free = case.without(case.with_transfers(nodes))
     saved = max(case.length_ns() - case.length_ns(free), 0)
-    # Over the whole graph: the window ends with the last step's compute, and may leave out the collectives at its end.
-    calls = np.count_nonzero(nodes) / sum(max(len(rank.trace.steps), 1) for rank in case.ranks)
+    # Over all steps: the window ends with the last step's compute, and may leave out the collectives at its end.
+    steps = sum(max(len(rank.trace.steps), 1) for rank in case.ranks)
+    calls = sum(_calls(case, rank, nodes) for rank in case.ranks) / steps
     return Blocking(
         dimension=dimension,
         collective=kind,
         group_size=int(ranks) or None,
-        calls_per_step=round(float(calls), 2),
+        calls_per_step=round(calls, 2),
         transfer_ns=spent,
         blocking_ns=saved // max(case.steps, 1),
     )
+
+
+def _calls(case: Case, rank: RankCase, nodes: Mask) -> int:
+    """How many of the nodes are a rank's, in its steps if it has any."""
+    own = np.flatnonzero(nodes & (case.replayed.rank == rank.rank))
+    return int(np.count_nonzero(case.step_of(rank, own) >= 0)) if len(rank.trace.steps) else len(own)
 
 
 def _nodes(case: Case) -> dict[_Key, Mask]:

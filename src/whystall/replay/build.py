@@ -22,7 +22,7 @@ from whystall.replay.host import HostLane, Spans, Waits
 from whystall.replay.rank import DrawnRank, drawn_rank
 from whystall.replay.rendezvous import Member, meet
 from whystall.replay.talks import link_enqueued
-from whystall.replay.waits import WaitingCalls, waiting_calls
+from whystall.replay.waits import WaitingCalls, makes_room, waiting_calls
 from whystall.replay.windows import MOST_EVENTS, chosen_windows
 from whystall.trace.columns import rows_by_value
 from whystall.trace.model import Trace
@@ -136,6 +136,7 @@ def _draw(
         _link_launches(draft, nodes, lanes, calls)
         devices.link_stream_waits(draft, rank.trace, nodes)
         _link_syncs(draft, nodes, lanes, calls)
+        _link_room(draft, nodes, lanes, *makes_room(rank, nodes))
         for device, thread, place, end in polled:
             if device == number:
                 draft.edges(nodes.exit_of(place), lanes[thread].beginning_at(end), EdgeKind.INFERRED)
@@ -219,6 +220,17 @@ def _link_syncs(draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane], ca
         for stream in nodes.streams.values():
             place = stream.last_before(np.maximum(waiting.called + 1, waiting.begin), waiting.end)
             draft.edges(nodes.exit_of(place), after, EdgeKind.SYNC)
+
+
+def _link_room(
+    draft: Draft, nodes: DeviceNodes, lanes: dict[int, HostLane], before: NDArray[np.intp], after: NDArray[np.intp]
+) -> None:
+    """Host work after a launch depends on the event that made room for it in the stream's queue."""
+    launches = nodes.events.launches
+    for thread, lane in lanes.items():
+        own = launches.thread[after] == thread
+        target = lane.beginning_at(launches.end[after[own]])
+        draft.edges(nodes.exit_of(before[own]), target, EdgeKind.ROOM)
 
 
 def _step_ends(

@@ -47,6 +47,8 @@ class EdgeKind(IntEnum):
     SYNC = 5
     HANDOVER = 6
     RENDEZVOUS = 7
+    ROOM = 8
+    """A launch finds room in its stream's queue once an earlier event has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ from whystall.vocabulary.runtime_calls import is_call
 # A stream takes some hundreds of launches ahead of the device, then the next one waits for room (1,024 by default;
 # 1,021 kernels on a V100, 1,022 on an A100: other entries take room as well; reference: replay.md, edge j).
 LEAST_QUEUE: Final = 256
+_QUEUE: Final = 1_022
+"""Launches of CUDA that a stream takes ahead of the device."""
+# For the host's lead one launch of several is as good as all.
+_EVERY: Final = 8
 # A queue counts as full at this share of its greatest length.
 _AS_LONG: Final = 0.98
 # That is a limit only if launches keep coming while the queue stays this long: fewer may be where the lead ended.
@@ -87,6 +91,34 @@ def waiting_calls(rank: DrawnRank, drawn: dict[int, DeviceNodes]) -> dict[int, W
     return out
 
 
+def makes_room(rank: DrawnRank, nodes: DeviceNodes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Pairs of events of a stream (places): the launch of the second finds room once the first has ended.
+
+    Of CUDA's launches some of each stream, unless the recording shows a longer queue. In a recording whose host was
+    never so far ahead nothing waits for them; without its waits it might be.
+    """
+    calls = rank.trace.runtime_calls
+    if not matching(calls["name"], lambda name: name.startswith("cu") and is_call(name, "launch")).any():
+        return _NO_PLACES, _NO_PLACES
+    launch = rows_of(rank.trace.device_events["launch"])[nodes.events.row]
+    found = []
+    for stream in nodes.streams.values():
+        own = stream.place[launch[stream.place] >= 0]
+        # A graph's launch is one entry: its first event stands for the call, its last one for its end.
+        new = np.append(True, np.diff(launch[own]) != 0) if len(own) else np.zeros(0, np.bool_)
+        first, last = own[new], own[np.append(np.flatnonzero(new)[1:], len(own)) - 1] if len(own) else own
+        if len(first) <= _QUEUE:
+            continue
+        before, after = last[:-_QUEUE], first[_QUEUE:]
+        if (nodes.events.end[before] <= nodes.events.launches.end[after]).all():
+            found.append((before[::_EVERY], after[::_EVERY]))
+    before, after = (
+        (np.concatenate([_NO_PLACES, *parts]) for parts in zip(*found, strict=True)) if found else (_NO_PLACES,) * 2
+    )
+    return before, after
+
+
+_NO_PLACES: Final = np.zeros(0, np.intp)
 _NEVER: Final = int(np.iinfo(np.int64).min)
 _Blocked = tuple[NDArray[Any], Times, Times, bool]
 

@@ -12,8 +12,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.detectors.host_calls import (
-    count_per_step,
-    first_nodes,
+    calls_per_step,
     hidden,
     waits_within,
 )
@@ -55,7 +54,7 @@ def allocation_calls(case: Case, cause: str, *, frees: bool) -> Iterator[Replaye
                 evidence.time(
                     "in calls that allocate or free device memory", per_step, case.events_of(nodes), per=case.per
                 ),
-                evidence.count("such calls", count_per_step(case, first_nodes(case, rank, calls)), per=case.per),
+                evidence.count("such calls", calls_per_step(case, rank, calls), per=case.per),
             ),
             removal=Change(duration=case.without(nodes).duration, removed_edges=waits_within(case, rank, calls)),
             method="replay: without the calls",

@@ -44,18 +44,26 @@ def count_per_step(case: Case, nodes: Mask) -> float:
     total = 0.0
     for rank in case.ranks:
         step = case.step_of(rank, np.flatnonzero(nodes & (case.replayed.rank == rank.rank)))
-        counts = np.bincount(step[step >= 0], minlength=len(rank.trace.steps))
-        total += float(np.mean(counts[2:-1] if len(counts) >= FEWEST_TO_DROP else counts))
+        total += _mean_of_steady(step, len(rank.trace.steps))
     return total
 
 
-def first_nodes(case: Case, rank: RankCase, calls: Mask) -> Mask:
-    """One node of each of some calls."""
-    nodes = case.nodes(rank, host=calls)
-    first = np.zeros(len(nodes), np.bool_)
-    _, index = np.unique(case.replayed.event[nodes], return_index=True)
-    first[np.flatnonzero(nodes)[index]] = True
-    return first
+def calls_per_step(case: Case, rank: RankCase, calls: Mask) -> float:
+    """How many of some host events begin in a steady step, on average; without steps those in the replayed window."""
+    begin, _, _ = rank.intervals(calls)
+    steps = rank.trace.steps
+    if not case.has_steps or len(steps) < 2:
+        return int(np.count_nonzero(within(begin, *(np.array([at]) for at in case.window_on(rank))))) / max(
+            case.steps, 1
+        )
+    step = np.searchsorted(steps["ts_ns"].to_numpy(), begin, side="right") - 1
+    step[begin >= int((steps["ts_ns"] + steps["duration_ns"]).max())] = -1  # type: ignore[arg-type]
+    return _mean_of_steady(step, len(steps))
+
+
+def _mean_of_steady(step: NDArray[np.int64], steps: int) -> float:
+    counts = np.bincount(step[step >= 0], minlength=steps)
+    return float(np.mean(counts[2:-1] if steps >= FEWEST_TO_DROP else counts))
 
 
 def once_per_operator(rank: RankCase, calls: Mask) -> Mask:
@@ -139,4 +147,11 @@ def waited_ns(case: Case, rank: RankCase, calls: Mask, after: Nodes) -> int:
     first, last = case.replayed_window
     until = np.minimum(graph.start[graph.target[edges]], last)
     waited = until - np.maximum(graph.start[source] + graph.duration[source], first)
-    return int(np.maximum(waited, 0).sum()) // max(case.steps, 1)
+    # Nothing follows the waits at the end of the recording.
+    passed = np.sort(instants)
+    at_the_end = (begin > rank.last_launch) & (
+        np.searchsorted(passed, end, side="right") == np.searchsorted(passed, begin, side="right")
+    )
+    first, last = case.window_on(rank)
+    more = np.minimum(end, last) - np.maximum(begin, first)
+    return int(np.maximum(waited, 0).sum() + np.maximum(more[at_the_end], 0).sum()) // max(case.steps, 1)

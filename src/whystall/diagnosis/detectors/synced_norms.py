@@ -11,8 +11,7 @@ import numpy as np
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.collectives import collectives, launching, not_made
 from whystall.diagnosis.detectors.host_calls import (
-    count_per_step,
-    first_nodes,
+    calls_per_step,
     operators_with,
     waiting_calls,
     waits_within,
@@ -54,7 +53,7 @@ def exchange(case: Case) -> Exchange:
         every = (graph.edge_kind == EdgeKind.SYNC) & (graph.rank[graph.target] == rank.rank)
         reads = calls_of_kind(rank, waiting_calls(case, rank, graph.target[every]), NORMS)
         waits |= waits_within(case, rank, reads)
-        most = max(most, count_per_step(case, first_nodes(case, rank, reads)))
+        most = max(most, calls_per_step(case, rank, reads))
         called = _called_for_it(rank)
         called[operators_with(rank, reads)] = True
         others |= launching(case, rank, found, own) | case.host_within_operators(rank, called)

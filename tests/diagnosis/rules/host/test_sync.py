@@ -300,3 +300,47 @@ def test_many_reads_are_those_of_a_loop(reads: int, *, looped: bool) -> None:
     finding = found_in(job.built)["host.sync"]
     assert finding.remedy is not None
     assert ("torch.stack" in (finding.remedy.patch or "")) == looped
+
+
+@pytest.mark.parametrize("count", [3, 5, 9])
+def test_the_wait_at_the_end_of_the_last_step_counts_as_those_of_the_others(count: int) -> None:
+    """Nothing is launched behind it, as in any recording whose steps end with the value of the loss."""
+    job = Job()
+    for _ in job.steps(count):
+        job.launch("gemm", 5_000_000)
+        begin = job.at
+        job.call("StreamSynchronize", job.busy_until[7] - job.at)
+        job.built.operator("aten::_local_scalar_dense", at=begin, lasts=job.at - begin)
+    calls, spent, *_ = told_of(job.built)["host.sync"].evidence
+    assert calls.value == 1
+    assert spent.value == pytest.approx(5_000_000, rel=0.01)
+
+
+def looping(*, waits: bool, room: int, steps: int = 6) -> tuple[Job, float]:
+    """Two thousand small kernels, 10 us of the host for each, and ten of 3 ms; a launch waits for room in its queue."""
+    job, ends = Job(), [0]
+    begins = []
+    for _ in job.steps(steps):
+        begins.append(job.at)
+        for lasts in [1_000] * 2_000 + [3_000_000] * 10:
+            if len(ends) > room:
+                job.at = max(job.at, ends[-room])
+            job.launch("small" if lasts == 1_000 else "gemm", lasts)
+            ends.append(job.busy_until[7])
+            job.at += 6_000
+        if waits:
+            begin = job.at
+            job.call("StreamSynchronize", job.busy_until[7] - job.at)
+            job.built.operator("aten::_local_scalar_dense", at=begin, lasts=job.at - begin)
+    return job, (begins[-1] - begins[2]) / (steps - 3)
+
+
+def test_without_waits_the_host_is_no_further_ahead_than_its_launches_find_room() -> None:
+    """CUDA's queues take some 1,022 launches: half of the loop's next round is launched while the device works."""
+    recorded, step = looping(waits=True, room=1_022)
+    _, limited = looping(waits=False, room=1_022)
+    _, unlimited = looping(waits=False, room=1_000_000)
+    found = told_of(recorded.built)["host.sync"]
+    assert found.gain is not None
+    assert step / unlimited > 1.5
+    assert found.gain.expected == pytest.approx(step / limited, rel=0.03)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whystall.analysis.results import Step
+from whystall.analysis.steadiness import steady
 from whystall.diagnosis import evidence
 from whystall.diagnosis.blocking import blocking
 from whystall.diagnosis.candidate import Replayed
@@ -217,19 +218,18 @@ def _lacks_ranks(case: Case, nodes: Mask) -> bool:
 
 
 def _times(case: Case) -> _Times:
-    """Times of the steps that every rank recorded, where ranks began with different ones."""
+    """Times of the steps that represent a device's recording, as its ledger has them; without steps of all of it."""
     total = exposed = hidden = 0
     for rank in case.ranks:
         for device in rank.analysis.devices:
-            inside = [step for step in device.steps if not step.unshared] or device.steps
-            steps = max(len(inside), 1)
-            if len(inside) == len(device.steps):
-                total += device.communication_ns // steps
-                exposed += device.exposed_communication_ns // steps
-                hidden += device.compute_communication_overlap_ns // steps
-            else:
-                own, bare = (sum(values) // steps for values in zip(*map(_talks, inside), strict=True))
+            inside = steady(device.steps)
+            if inside:
+                own, bare = (sum(values) // len(inside) for values in zip(*map(_talks, inside), strict=True))
                 total, exposed, hidden = total + own, exposed + bare, hidden + own - bare
+            else:
+                total += device.communication_ns
+                exposed += device.exposed_communication_ns
+                hidden += device.compute_communication_overlap_ns
     count = max(len(case.ranks), 1)
     return _Times(total // count, exposed // count, hidden / max(total, 1))
 

@@ -16,8 +16,7 @@ from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import lacks_a_stage
 from whystall.diagnosis.detectors.host_calls import (
     callers,
-    count_per_step,
-    first_nodes,
+    calls_per_step,
     hidden,
     once_per_operator,
     operators_with,
@@ -62,7 +61,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blind: bool) -> Replayed:
     begin, end, _ = rank.intervals(calls)
     inside = case.host_within(rank, begin, end + 1)
-    per_step = count_per_step(case, first_nodes(case, rank, once_per_operator(rank, calls)))
+    per_step = calls_per_step(case, rank, once_per_operator(rank, calls))
     waited = waited_ns(case, rank, calls, case.replayed.target[waits])
     times = f"{per_step:.0f} times" if per_step >= 1.5 else "once"
     recorded = rank.analysis.signals.get("sync_events")
