@@ -8,7 +8,7 @@ Each folder is a run. Pairs of them differ by one setting: the prediction from t
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from whystall.serving.cause import Finding
@@ -17,12 +17,13 @@ from whystall.serving.folder import read_run
 from whystall.serving.parts import Part
 from whystall.serving.predictions import Prediction, Replayer
 from whystall.serving.run_analysis import Analysis, analyze_run
+from whystall.serving.what_if import changed_server
 
 PAIRS = (
-    ("kv-enough", "kv-preemption", {"kv_blocks": 20}),
-    ("kv-preemption", "kv-enough", {"kv_blocks": 10_922}),
-    ("mixed-budget-default", "mixed-budget-256", {"max_num_batched_tokens": 256}),
-    ("max-num-seqs-1", "healthy", {"max_num_seqs": 128}),
+    ("kv-enough", "kv-preemption", {"--num-gpu-blocks-override": 20}),
+    ("kv-preemption", "kv-enough", {"--num-gpu-blocks-override": 10_922}),
+    ("mixed-budget-default", "mixed-budget-256", {"--max-num-batched-tokens": 256}),
+    ("max-num-seqs-1", "healthy", {"--max-num-seqs": 128}),
 )
 MS = 1e6
 
@@ -49,11 +50,10 @@ def verdict_row(name: str, analysis: Analysis) -> str:
     return f"| {name} | {cause} | {share} | {steps} | {queue:,.1f} / {server} | {check} |"
 
 
-def pair_rows(before: Analysis, after: Analysis, names: str, changed: dict[str, int]) -> Iterator[str]:
+def pair_rows(before: Analysis, after: Analysis, names: str, changes: Mapping[str, int]) -> Iterator[str]:
     """Rows of predictions beside measurements."""
     replayer = Replayer(before)
-    server = replayer.server.changed(**changed)
-    found: Prediction | None = replayer.predict("", server=server)
+    found: Prediction | None = replayer.predict("", server=changed_server(replayer.server, changes))
     truth = Replayer(after).check
     if found is None or truth is None:
         return
@@ -73,9 +73,9 @@ def main() -> None:
     for name, analysis in found.items():
         print(verdict_row(name, analysis))
     print("\n| from → to | metric, ms | predicted | measured | error |\n|---|---|---:|---:|---:|")
-    for before, after, changed in PAIRS:
+    for before, after, changes in PAIRS:
         if before in found and after in found:
-            print("\n".join(pair_rows(found[before], found[after], f"{before} → {after}", changed)))
+            print("\n".join(pair_rows(found[before], found[after], f"{before} → {after}", changes)))
 
 
 if __name__ == "__main__":

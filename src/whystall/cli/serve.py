@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whystall.cli import inputs, output
+from whystall.cli import inputs, output, serve_flags
 from whystall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,19 +27,21 @@ class Serve:
         """Declares the verb's arguments."""
         parser.usage = (
             "whystall serve report [options] PATH...\n"
+            "       whystall serve what-if [options] PATH... --max-num-batched-tokens N\n"
             "       whystall serve run [-o DIR] [--every S] [--no-flags] [-f] -- vllm serve MODEL [ARGS...]"
         )
         parser.add_argument(
             "action",
-            choices=("report", "run"),
-            help="report: explain a run from its files; run: start a server, record it, and report when it stops",
+            choices=("report", "what-if", "run"),
+            help="report: explain a run from its files; what-if: replay it with other settings; run: start a server, "
+            "record it, and report when it stops",
         )
         parser.add_argument(
             "paths",
             nargs="+",
             metavar="PATH|COMMAND",
-            help="report: a folder with the files of a served run, or the files, found by content, plain or gzip; "
-            "run: the server's command, after --",
+            help="report, what-if: a folder with the files of a served run, or the files, found by content, plain or "
+            "gzip; run: the server's command, after --",
         )
         parser.add_argument(
             "--every", default="1", metavar="S", help="run: seconds between two readings of /metrics (1; at least 0.33)"
@@ -55,9 +57,10 @@ class Serve:
             action="append",
             default=[],
             metavar="FILE|DIR",
-            help="report: also write .html, .json or .txt; run: the run's folder (whystall-runs/TIME-serve)",
+            help="report, what-if: also write .html, .json or .txt; run: the run's folder (whystall-runs/TIME-serve)",
         )
         output.add_force(parser)
+        serve_flags.add_flags(parser)
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints the verdict, the ledgers and the findings; 0, or the exit code of a server that it starts."""
@@ -67,6 +70,13 @@ class Serve:
             if options.json or options.no_limits:
                 raise UsageError("--json and --no-limits belong to `serve report DIR`, when the server has stopped")
             return serve_run.run(options.paths, options, console)
+        if options.action == "what-if":
+            from whystall.cli import serve_what_if
+
+            return serve_what_if.run(options, console)
+        flag = next(iter(serve_flags.values(options)), serve_flags.refused(options))
+        if flag is not None:
+            raise UsageError(f"{flag} belongs to `serve what-if DIR`: a report is on the run as it was")
         output.targets(options)
         from whystall.report.serving_text import serving_document
         from whystall.serving.outcome import explain_run

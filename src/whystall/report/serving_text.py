@@ -12,7 +12,7 @@ from whystall.serving.cause import Evidence, Finding
 from whystall.serving.outcome import Outcome
 from whystall.serving.parts import TITLES
 from whystall.serving.parts import Part as RequestPart
-from whystall.serving.predictions import Metric, SelfCheck
+from whystall.serving.predictions import SelfCheck
 from whystall.serving.request_ledger import RequestLedger
 from whystall.serving.server_means import ServerMeans
 
@@ -186,7 +186,7 @@ def _prediction(finding: Finding, check: SelfCheck | None) -> Grid:
             _time(one.before_ns),
             _time(one.after_ns),
             Cell(f"{duration(one.low_ns)} to {duration(one.high_ns)}"),
-            Cell(_verdict(one)),
+            Cell(one.verdict),
         )
         for one in metrics
         if check is None or check.trusts(one)
@@ -201,15 +201,8 @@ def _prediction(finding: Finding, check: SelfCheck | None) -> Grid:
     return Grid(table.table, table.notes, text_head=f"Replayed with {change}:")
 
 
-def _verdict(one: Metric) -> str:
-    """Better or worse, where the interval leaves no doubt."""
-    if one.high_ns < one.before_ns:
-        return "better"
-    return "worse" if one.low_ns > one.before_ns else "unclear"
-
-
 def _checked(check: SelfCheck) -> str:
-    e2e = next(one for one in check.metrics if (one.name, one.percentile) == ("e2e", 50))
+    e2e = check.metric("e2e", 50)
     said = (
         f"Self-check of the replay: the run as it was comes out at {duration(e2e.after_ns)} for the median request, "
         f"measured {duration(e2e.before_ns)} ({share(check.error)} off)."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from whystall.serving.run_analysis import Analysis
 from whystall.serving.step_ledger import alive_after
 from whystall.serving.step_model import StepModel
 
-__all__ = ["Metric", "Prediction", "Replayer", "SelfCheck", "open_loop"]
+__all__ = ["Metric", "Prediction", "Rate", "Replayer", "SelfCheck", "open_loop"]
 
 _SHIFTS: Final = (0.0, *(draw / 14 for draw in range(1, 14)))
 """Shifts of the machine's recorded pace against the clock, as shares of the recording.
@@ -45,6 +45,28 @@ class Metric:
     low_ns: int
     high_ns: int
 
+    @property
+    def error(self) -> float:
+        """Relative distance of after from before."""
+        return abs(self.after_ns - self.before_ns) / max(self.before_ns, 1)
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "unclear"]:
+        """Better or worse, where the interval leaves no doubt."""
+        if self.high_ns < self.before_ns:
+            return "better"
+        return "worse" if self.low_ns > self.before_ns else "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Output tokens per second from the first send to the last token, before and after with its interval."""
+
+    before: float
+    after: float
+    low: float
+    high: float
+
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
@@ -52,12 +74,16 @@ class SelfCheck:
 
     metrics: tuple[Metric, ...]
     preemptions: int
+    rate: Rate | None = None
+
+    def metric(self, name: str, percentile: int) -> Metric:
+        """One of the metrics."""
+        return next(one for one in self.metrics if (one.name, one.percentile) == (name, percentile))
 
     @property
     def error(self) -> float:
         """Relative error of the median E2E."""
-        found = next(one for one in self.metrics if (one.name, one.percentile) == ("e2e", 50))
-        return abs(found.after_ns - found.before_ns) / max(found.before_ns, 1)
+        return self.metric("e2e", 50).error
 
     @property
     def is_trusted(self) -> bool:
@@ -66,8 +92,7 @@ class SelfCheck:
 
     def trusts(self, metric: Metric) -> bool:
         """Whether the replay meets its own run in this metric."""
-        own = next(one for one in self.metrics if (one.name, one.percentile) == (metric.name, metric.percentile))
-        return abs(own.after_ns - own.before_ns) <= _TRUSTED * max(own.before_ns, 1)
+        return self.metric(metric.name, metric.percentile).error <= _TRUSTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +102,7 @@ class Prediction:
     change: str
     metrics: tuple[Metric, ...]
     preemptions: tuple[int, int]
+    rate: Rate | None = None
 
     def metric(self, name: str, percentile: int) -> Metric:
         """One of the metrics."""
@@ -140,7 +166,10 @@ class Replayer:
             for name in METRICS
             for percentile in (50, 99)
         )
-        return Prediction(change, metrics, (self._base[0].preemptions, changed[0].preemptions))
+        before = self._rates(self._base)[0]
+        return Prediction(
+            change, metrics, (self._base[0].preemptions, changed[0].preemptions), _rate(before, self._rates(changed))
+        )
 
     def _self_check(self) -> SelfCheck | None:
         if not self._base:
@@ -151,7 +180,17 @@ class Replayer:
             for name in METRICS
             for percentile in (50, 99)
         )
-        return SelfCheck(metrics, self._base[0].preemptions)
+        ends = [one.sent_ns + took for one, took in zip(self._loads, measured["e2e"], strict=True)]
+        before = self._tokens_per_s(max(ends))
+        return SelfCheck(metrics, self._base[0].preemptions, _rate(before, self._rates(self._base)))
+
+    def _rates(self, played: Sequence[Played]) -> list[float]:
+        return [self._tokens_per_s(one.end_ns) for one in played]
+
+    def _tokens_per_s(self, end_ns: int) -> float:
+        """Output tokens per second, from the first send to an end."""
+        begin = min(one.sent_ns for one in self._loads)
+        return sum(one.output_tokens for one in self._loads) * 1e9 / max(end_ns - begin, 1)
 
     def _draws(self, server: Server, loads: Sequence[Load], model: StepModel | None) -> list[Played]:
         work = sum(one.output_tokens for one in loads)
@@ -166,6 +205,10 @@ class Replayer:
             for pace, shift in [*((self._pace, round(share * length)) for share in shifts), (Pace(), 0)]
         ]
         return [one for one in played if one is not None]
+
+
+def _rate(before: float, after: Sequence[float]) -> Rate:
+    return Rate(before, after[0], min(after), max(after))
 
 
 def _metric(name: str, percentile: int, before_ns: int, played: Sequence[Played]) -> Metric:

@@ -57,6 +57,7 @@ class Server:
         max_num_seqs: int | None = None,
         max_num_batched_tokens: int | None = None,
         kv_blocks: int | None = None,
+        prefix_caching: bool | None = None,
     ) -> Server:
         """The same with other settings, where they are given."""
         return replace(
@@ -64,18 +65,23 @@ class Server:
             max_num_seqs=max_num_seqs or self.max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens or self.max_num_batched_tokens,
             kv_blocks=kv_blocks or self.kv_blocks,
+            prefix_caching=self.prefix_caching if prefix_caching is None else prefix_caching,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A replay's times of each request in nanoseconds, in the order of the load, and the number of preemptions."""
+    """A replay's times of each request in nanoseconds, in the order of the load, and the number of preemptions.
+
+    ``end_ns`` is when the last token of all came.
+    """
 
     ttft_ns: tuple[int, ...]
     e2e_ns: tuple[int, ...]
     tpot_ns: tuple[int, ...]
     preemptions: int
     steps: int
+    end_ns: int
 
 
 @dataclass(slots=True)
@@ -291,4 +297,5 @@ class _Engine:
         each = tuple(
             (whole[place] - first[place]) // (one.emitted - 1) for place, one in enumerate(ended) if one.emitted > 1
         )
-        return Played(first, whole, each, self._preemptions, steps)
+        end = max((one.last_ns + one.load.output_ns for one in ended), default=0)
+        return Played(first, whole, each, self._preemptions, steps, end)

@@ -61,8 +61,7 @@ def analyze_run(run: ServedRun) -> Analysis:
     steps = _usable(run, notes)
     membership, timeline, model, usual = None, None, None, None
     placed: tuple[Placed | None, ...] = (None,) * len(requests)
-    cache = PrefixCache(settings.block_tokens if settings.prefix_caching else None)
-    blocks = _blocks(run, cache)
+    blocks = _blocks(run, PrefixCache(settings.block_tokens))
     if steps is not None:
         membership, placed = _membership(run, steps, settings, blocks, notes)
         timeline = place_steps(steps.elapsed_ns, requests, placed) if any(placed) else None

@@ -1,0 +1,143 @@
+"""The answer to "how would the same load run with other settings?", or the sentence that says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from whystall.diagnosis.units import duration
+from whystall.serving.folder import read_run
+from whystall.serving.predictions import Prediction, Replayer, SelfCheck
+from whystall.serving.replay import Server
+from whystall.serving.run_analysis import Analysis, analyze_run
+from whystall.trace.files import Limits
+
+__all__ = ["Answer", "answer", "ask", "changed_server"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The prediction beside the replay of the same run; without a ``prediction`` the headline says why."""
+
+    headline: str
+    change: str
+    sources: tuple[str, ...]
+    requests: int
+    check: SelfCheck | None
+    prediction: Prediction | None
+    notes: tuple[str, ...]
+
+
+def ask(paths: list[Path], changes: Mapping[str, int | bool], limits: Limits | None = None) -> Answer:
+    """The answer for the files of a run. Raises `InputError` where none of them is of a kind that is read."""
+    return answer(analyze_run(read_run(paths, limits)), changes)
+
+
+def answer(analysis: Analysis, changes: Mapping[str, int | bool]) -> Answer:
+    """The answer for a run; ``changes`` are settings by their flag."""
+    change = " ".join(_flag(name, value) for name, value in changes.items())
+    replayer = Replayer(analysis) if any(analysis.placed) else None
+    check = None if replayer is None else replayer.check
+    prediction = None
+    if replayer is None or check is None:
+        headline = _without_replay(analysis)
+    elif not check.is_trusted:
+        headline = _too_far_off(check)
+    else:
+        server = changed_server(replayer.server, changes)
+        headline = _refusal(replayer, server, changes)
+        prediction = None if headline else replayer.predict(change, server=server)
+        if prediction is not None:
+            headline = _headline(prediction)
+    run = analysis.run
+    notes = (*run.notes, *analysis.notes, *(_notes(analysis, changes) if prediction is not None else ()))
+    return Answer(
+        headline or f"No answer: with {change} a request of this load never gets all blocks that it needs.",
+        change,
+        run.sources,
+        len(analysis.ledgers),
+        check,
+        prediction,
+        notes,
+    )
+
+
+def _flag(name: str, value: int | bool) -> str:
+    if isinstance(value, bool):
+        return name if value else name.replace("--", "--no-", 1)
+    return f"{name} {value}"
+
+
+def changed_server(server: Server, changes: Mapping[str, int | bool]) -> Server:
+    """The server with other settings, by their flags."""
+    caching = changes.get("--enable-prefix-caching")
+    return server.changed(
+        max_num_seqs=changes.get("--max-num-seqs"),
+        max_num_batched_tokens=changes.get("--max-num-batched-tokens"),
+        kv_blocks=changes.get("--num-gpu-blocks-override"),
+        prefix_caching=None if caching is None else bool(caching),
+    )
+
+
+def _without_replay(analysis: Analysis) -> str:
+    """The reason why nothing can be replayed."""
+    if analysis.run.engines > 1:
+        return f"No answer: the log is of {analysis.run.engines} engines, and the replay has one."
+    if analysis.run.iterations is None:
+        return (
+            "No answer: the replay takes the cost of a step from the server's log, and no line of a step is here. "
+            "Start the server with --enable-logging-iteration-details, and repeat the load."
+        )
+    if analysis.run.client is None:
+        return "No answer: no file names single requests; put the result of the load's client beside these files."
+    if not any(analysis.placed):
+        return "No answer: the steps in the log do not follow from the requests of the client."
+    return "No answer: the run has too few steps, too many tokens, or no times of sending for a replay."
+
+
+def _too_far_off(check: SelfCheck) -> str:
+    e2e = check.metric("e2e", 50)
+    return (
+        f"No answer: the replay of the run as it was is {check.error:.0%} off ({duration(e2e.after_ns)} for the median "
+        f"request, measured {duration(e2e.before_ns)}), too far to say something about another setting."
+    )
+
+
+def _refusal(replayer: Replayer, server: Server, changes: Mapping[str, int | bool]) -> str:
+    """The reason why this change has no answer, or nothing."""
+    if server == replayer.server:
+        change = " ".join(_flag(name, value) for name, value in changes.items())
+        return f"No change: this run already had {change}."
+    if server.prefix_caching and not replayer.server.prefix_caching and not any(replayer.block_ids):
+        return (
+            "No answer: nothing says which prompts begin alike. The file of the intended arrivals has it, if it names "
+            "blocks of tokens (hash_ids)."
+        )
+    seqs, tokens = server.max_num_seqs, server.max_num_batched_tokens
+    if seqs is not None and tokens is not None and tokens < seqs:
+        return f"No answer: vLLM does not start with --max-num-batched-tokens {tokens:,} below --max-num-seqs {seqs:,}."
+    return ""
+
+
+def _headline(prediction: Prediction) -> str:
+    e2e, first = prediction.metric("e2e", 50), prediction.metric("ttft", 50)
+    return (
+        f"With {prediction.change} the median request takes {duration(e2e.after_ns)} ({duration(e2e.low_ns)} to "
+        f"{duration(e2e.high_ns)}) in the replay, and {duration(e2e.before_ns)} as it is; its first token comes after "
+        f"{duration(first.after_ns)} instead of {duration(first.before_ns)}."
+    )
+
+
+def _notes(analysis: Analysis, changes: Mapping[str, int | bool]) -> Iterator[str]:
+    """The limits of an answer."""
+    if analysis.settings.async_scheduling:
+        yield "the server scheduled asynchronously, and the replay does not: it is late by up to a step"
+    client = analysis.run.client
+    if client is not None and client.max_concurrency:
+        yield (
+            f"the client kept to {client.max_concurrency:,} requests at a time: they are replayed at the times at "
+            "which it sent them, which another setting would move"
+        )
+    if "--num-gpu-blocks-override" in changes:
+        yield "the replay does not ask whether the device has memory for these blocks"

@@ -1,0 +1,150 @@
+"""Answers of the replay to other settings: those that the tests' own scheduler gives, and why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.serving.samples import analysis
+from tests.serving.server import MS, Call, Engine, steady
+
+from whystall.serving.folder import read_run
+from whystall.serving.run_analysis import Analysis, analyze_run
+from whystall.serving.what_if import answer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def served(tmp_path: Path, engine: Engine, calls: list[Call]) -> Analysis:
+    return analyze_run(read_run([engine.serve(calls).write(tmp_path / "run")]))
+
+
+def crowd() -> list[Call]:
+    """Ten requests at once, and later some alone."""
+    return [Call(number * MS, 96, 12) for number in range(10)] + [Call((2 + n) * 1000 * MS, 96, 12) for n in range(6)]
+
+
+def long_prompts() -> list[Call]:
+    """A long prompt among short ones, again and again."""
+    return [Call(n * 60 * MS, 1500 if n % 8 == 4 else 64, 20) for n in range(48)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "before", "after", "changes"),
+    [
+        (crowd(), Engine(max_num_seqs=2), Engine(max_num_seqs=6), {"--max-num-seqs": 6}),
+        (crowd(), Engine(max_num_seqs=6), Engine(max_num_seqs=2), {"--max-num-seqs": 2}),
+        (long_prompts(), Engine(), Engine(budget=256), {"--max-num-batched-tokens": 256}),
+        (long_prompts(), Engine(budget=256), Engine(), {"--max-num-batched-tokens": 2048}),
+        (steady(40, output=60, gap=5 * MS), Engine(), Engine(blocks=24), {"--num-gpu-blocks-override": 24}),
+    ],
+    ids=["more-seqs", "fewer-seqs", "smaller-budget", "larger-budget", "fewer-blocks"],
+)
+def test_an_answer_is_what_the_other_server_measures(
+    tmp_path: Path, calls: list[Call], before: Engine, after: Engine, changes: dict[str, int | bool]
+) -> None:
+    """The tests' own engine serves both: its steps cost the same, and its machine is never slow."""
+    copies = [replace(one, ids=list(one.ids), steps={}, token_at=[]) for one in calls]
+    found = answer(served(tmp_path, before, calls), changes)
+
+    assert found.prediction is not None
+    assert found.prediction.preemptions[1] == after.serve(copies).preemptions
+    e2e = sorted(one.token_at[-1] - one.sent for one in copies)
+    middle = (e2e[(len(e2e) - 1) // 2] + e2e[len(e2e) // 2]) / 2
+    assert found.prediction.metric("e2e", 50).after_ns == pytest.approx(middle, rel=0.05, abs=MS)
+    end = max(one.token_at[-1] for one in copies)
+    tokens = sum(one.output for one in copies) * 1e9 / (end - min(one.sent for one in copies))
+    assert found.prediction.rate is not None
+    assert found.prediction.rate.after == pytest.approx(tokens, rel=0.05)
+
+
+def test_a_setting_that_the_run_had_is_said(tmp_path: Path) -> None:
+    found = answer(served(tmp_path, Engine(max_num_seqs=2), crowd()), {"--max-num-seqs": 2})
+
+    assert found.headline == "No change: this run already had --max-num-seqs 2."
+    assert found.prediction is None
+    assert found.check is not None
+
+
+def test_a_request_that_never_fits_is_said(tmp_path: Path) -> None:
+    found = answer(served(tmp_path, Engine(), crowd()), {"--num-gpu-blocks-override": 3})
+
+    assert found.headline.startswith("No answer: with --num-gpu-blocks-override 3 a request")
+    assert found.prediction is None
+
+
+def test_a_server_that_would_not_start_is_said(tmp_path: Path) -> None:
+    found = answer(served(tmp_path, Engine(max_num_seqs=64), crowd()), {"--max-num-batched-tokens": 32})
+
+    assert found.headline == (
+        "No answer: vLLM does not start with --max-num-batched-tokens 32 below --max-num-seqs 64."
+    )
+
+
+def test_prefixes_need_to_be_known(tmp_path: Path) -> None:
+    calls = [replace(one, ids=[]) for one in crowd()]
+
+    found = answer(served(tmp_path, Engine(), calls), {"--enable-prefix-caching": True})
+
+    assert found.headline.startswith("No answer: nothing says which prompts begin alike.")
+
+
+def test_equal_prompts_are_found_in_the_cache(tmp_path: Path) -> None:
+    calls = [Call(n * 100 * MS, 640, 8, ids=list(range(40))) for n in range(20)]
+
+    found = answer(served(tmp_path, Engine(), calls), {"--enable-prefix-caching": True})
+
+    assert found.prediction is not None
+    first = found.prediction.metric("ttft", 50)
+    # 19 of its 20 blocks need no step: 32 instead of 640 prompt tokens of an eighth of a millisecond.
+    assert first.before_ns - first.after_ns == pytest.approx(608 * MS // 8, rel=0.1)
+
+
+def test_several_engines_have_no_answer(tmp_path: Path) -> None:
+    found = analyze_run(replace(read_run([Engine().serve(crowd()).write(tmp_path / "run")]), engines=2))
+
+    assert answer(found, {"--max-num-seqs": 2}).headline == (
+        "No answer: the log is of 2 engines, and the replay has one."
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [("a", "no line of a step is here"), ("b", "no file names single requests")],
+    ids=["no-log", "no-client"],
+)
+def test_missing_files_are_named(tmp_path: Path, missing: str, words: str) -> None:
+    folder = Engine().serve(crowd()).write(tmp_path / "run")
+    (folder / missing).unlink()
+
+    found = answer(analyze_run(read_run([folder])), {"--max-num-seqs": 2})
+
+    assert found.headline.startswith("No answer: ")
+    assert words in found.headline
+    assert found.check is None
+
+
+def test_asynchronous_scheduling_and_a_closed_loop_are_said(tmp_path: Path) -> None:
+    run = read_run([Engine().serve(crowd()).write(tmp_path / "run", max_concurrency=4)])
+    found = analyze_run(replace(run, settings=replace(run.settings, async_scheduling=True)))
+
+    notes = answer(found, {"--max-num-seqs": 2}).notes
+
+    assert any("asynchronously" in one for one in notes)
+    assert any("kept to 4 requests at a time" in one for one in notes)
+
+
+@pytest.mark.real_traces
+def test_a_far_off_replay_gives_no_answer() -> None:
+    """A run whose requests took ten times as long as its steps allow."""
+    found = analysis("healthy")
+    client = found.run.client
+    assert client is not None
+    slow = tuple(replace(one, total_ns=10 * one.total_ns, parts=dict(one.parts)) for one in found.ledgers)
+
+    answered = answer(replace(found, ledgers=slow), {"--max-num-seqs": 2})
+
+    assert answered.prediction is None
+    assert answered.headline.startswith("No answer: the replay of the run as it was is ")
