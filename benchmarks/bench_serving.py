@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from whystall.serving.cause import Finding
 from whystall.serving.diagnose import diagnose
 from whystall.serving.folder import read_run
 from whystall.serving.parts import Part
 from whystall.serving.predictions import Prediction, Replayer
+from whystall.serving.replay import Played, Server, play
 from whystall.serving.run_analysis import Analysis, analyze_run
 from whystall.serving.what_if import changed_server
 
-PAIRS = (
+PAIRS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("kv-enough", "kv-preemption", {"--num-gpu-blocks-override": 20}),
     ("kv-preemption", "kv-enough", {"--num-gpu-blocks-override": 10_922}),
     ("mixed-budget-default", "mixed-budget-256", {"--max-num-batched-tokens": 256}),
     ("max-num-seqs-1", "healthy", {"--max-num-seqs": 128}),
+    ("healthy", "healthy-again", {}),
+    ("healthy-again", "healthy", {}),
 )
 MS = 1e6
 
@@ -51,18 +57,30 @@ def verdict_row(name: str, analysis: Analysis) -> str:
 
 
 def pair_rows(before: Analysis, after: Analysis, names: str, changes: Mapping[str, int]) -> Iterator[str]:
-    """Rows of predictions beside measurements."""
-    replayer = Replayer(before)
-    found: Prediction | None = replayer.predict("", server=changed_server(replayer.server, changes))
-    truth = Replayer(after).check
-    if found is None or truth is None:
+    """Rows of predictions beside measurements; the last column is played on the second run's machine."""
+    replayer, other = Replayer(before), Replayer(after)
+    server = changed_server(replayer.server, changes)
+    found: Prediction | None = replayer.predict("", server=server)
+    truth, moved = other.check, on_machine_of(replayer, other, server)
+    if found is None or truth is None or moved is None:
         return
     for metric, measured in zip(found.metrics, truth.metrics, strict=True):
         values = [one / MS for one in (metric.after_ns, metric.low_ns, metric.high_ns, measured.before_ns)]
         predicted, low, high, real = values
-        error = predicted / real - 1
         name = f"{metric.name} p{metric.percentile}"
-        yield f"| {names} | {name} | {predicted:,.0f} ({low:,.0f} to {high:,.0f}) | {real:,.0f} | {error:+.0%} |"
+        there = float(np.percentile(getattr(moved, f"{metric.name}_ns"), metric.percentile)) / MS
+        interval = f"{predicted:,.0f} ({low:,.0f} to {high:,.0f})"
+        errors = f"{predicted / real - 1:+.0%} | {there / real - 1:+.0%}"
+        yield f"| {names} | {name} | {interval} | {real:,.0f} | {errors} |"
+
+
+def on_machine_of(replayer: Replayer, other: Replayer, server: Server) -> Played | None:
+    """The first run's load with the change, at the second run's cost of a step and pace."""
+    shift = min(one.sent_ns for one in other.loads) - min(one.sent_ns for one in replayer.loads)
+    loads = [replace(one, sent_ns=one.sent_ns + shift, due_ns=None) for one in replayer.loads]
+    if other.model is None:
+        return None
+    return play(loads, server, other.model, gap_ns=other.gap_ns, machine=other.machines[0])
 
 
 def main() -> None:
@@ -72,7 +90,7 @@ def main() -> None:
     print("|---|---|---:|---:|---:|---:|")
     for name, analysis in found.items():
         print(verdict_row(name, analysis))
-    print("\n| from → to | metric, ms | predicted | measured | error |\n|---|---|---:|---:|---:|")
+    print("\n| from → to | metric, ms | predicted | measured | error | on its machine |\n|---|---|---:|---:|---:|---:|")
     for before, after, changes in PAIRS:
         if before in found and after in found:
             print("\n".join(pair_rows(found[before], found[after], f"{before} → {after}", changes)))

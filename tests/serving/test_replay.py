@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.serving.samples import NAMES, analysis
 from tests.serving.server import MS, Engine
+from tests.serving.slow_replay import play_slowly
+from tests.serving.test_machine import machines
 from tests.serving.test_membership import engines
 
+from whystall.serving.machine import Machine
 from whystall.serving.predictions import Replayer
-from whystall.serving.replay import Load, Pace, Server, play
+from whystall.serving.replay import Load, Server, play
 from whystall.serving.step_model import StepModel
 
 EXACT = StepModel(4 * MS, MS / 8, MS / 10, 0.0, 0.0, 0.0, 100)
@@ -39,14 +45,58 @@ def test_a_request_that_never_fits_is_no_replay() -> None:
     assert play([Load(0, 0, 0, 0, 500, 10)], Server(None, None, 8, 32), EXACT) is None
 
 
-def test_a_slow_while_of_the_machine_is_played_again() -> None:
-    # For 100 ms the work of 50 ms is done, then all of it.
-    pace = Pace([0, 100 * MS, 200 * MS], [50.0 * MS, 100.0 * MS])
+@st.composite
+def any_loads(draw: st.DrawFn) -> list[Load]:
+    """Requests with long and short prompts and answers, some of which come together and share a beginning."""
+    count = draw(st.integers(1, 14))
+    times = st.integers(0, 60 * MS) | st.just(0)
+    return [
+        Load(
+            sent_ns=(due := draw(times)) + draw(st.sampled_from((0, 0, 3 * MS))),
+            front_ns=draw(st.integers(0, 2 * MS)),
+            first_output_ns=draw(st.integers(0, MS)),
+            output_ns=draw(st.integers(0, MS)),
+            input_tokens=draw(st.integers(1, 120)),
+            output_tokens=draw(st.integers(0, 60)),
+            blocks=tuple(range(draw(st.integers(0, 6)))),
+            due_ns=due,
+        )
+        for _ in range(count)
+    ]
 
-    assert pace.end_ns(0, 10 * MS) == 20 * MS
-    assert pace.end_ns(90 * MS, 15 * MS) == 110 * MS
-    assert pace.end_ns(110 * MS, 15 * MS) == 125 * MS
-    assert pace.end_ns(190 * MS, 15 * MS) == 210 * MS  # and round again
+
+@st.composite
+def servers(draw: st.DrawFn) -> Server:
+    """Settings that bind often: few places, small budgets, few and small blocks, a client that waits."""
+    maybe = st.none() | st.integers(1, 6)
+    return Server(
+        max_num_seqs=draw(maybe),
+        max_num_batched_tokens=draw(st.none() | st.integers(1, 90)),
+        kv_blocks=draw(st.none() | st.integers(14, 60)),
+        block_tokens=draw(st.sampled_from((1, 4, 16))),
+        prefix_caching=draw(st.booleans()),
+        max_concurrency=draw(maybe),
+    )
+
+
+@st.composite
+def models(draw: st.DrawFn) -> StepModel:
+    """Costs of which some are nothing."""
+    cost = st.sampled_from((0.0, 0.3, 850.4, 62_500.0, 4.0 * MS))
+    return StepModel(draw(cost), draw(cost), draw(cost), draw(cost), draw(cost), 0.0, 100)
+
+
+@given(any_loads(), servers(), models(), machines(), st.sampled_from((0, MS // 3)))
+def test_steps_at_once_are_steps_one_by_one(
+    loads: list[Load], server: Server, model: StepModel, machine: Machine, gap_ns: int
+) -> None:
+    fast = play(loads, server, model, gap_ns=gap_ns, machine=machine)
+    slow = play_slowly(loads, server, model, gap_ns=gap_ns, machine=machine)
+
+    assert (fast is None) == (slow is None)
+    if fast is not None and slow is not None:
+        assert (fast.ttft_ns, fast.e2e_ns) == slow.times()
+        assert (fast.steps, fast.preemptions) == (slow.steps, slow.preemptions)
 
 
 @pytest.mark.real_traces
@@ -75,6 +125,36 @@ def test_preemptions_of_a_smaller_cache_are_predicted() -> None:
     assert measured is not None
     truth = next(one.before_ns for one in measured.metrics if (one.name, one.percentile) == ("e2e", 50))
     assert found.metric("e2e", 50).after_ns == pytest.approx(truth, rel=0.1)
+
+
+@pytest.mark.real_traces
+@pytest.mark.parametrize("name", ["kv-preemption", "mixed-budget-256", "prefix-shared"])
+def test_recorded_loads_are_played_step_by_step_with_the_same_times(name: str) -> None:
+    replayer = Replayer(analysis(name))
+    model = replayer.model
+    assert model is not None
+
+    for machine in replayer.machines[:3]:
+        fast = play(replayer.loads, replayer.server, model, machine=machine)
+        slow = play_slowly(replayer.loads, replayer.server, model, machine=machine)
+        assert fast is not None
+        assert slow is not None
+        assert (fast.ttft_ns, fast.e2e_ns) == slow.times()
+        assert (fast.steps, fast.preemptions) == (slow.steps, slow.preemptions)
+
+
+def test_a_client_with_a_limit_sends_when_another_has_ended() -> None:
+    """Three requests at once for two at a time: the third is sent when the first answer is back."""
+    loads = [replace(Load(0, 2 * MS, MS, MS, 80, output), due_ns=0) for output in (3, 9, 30)]
+
+    found = play(loads, Server(max_concurrency=2), EXACT)
+    alone = play(loads[:2], Server(), EXACT)
+
+    assert found is not None
+    assert alone is not None
+    assert found.e2e_ns[0] == alone.e2e_ns[0]
+    third = found.end_ns - found.e2e_ns[2]
+    assert third == alone.e2e_ns[0]
 
 
 def test_one_call_alone_takes_its_steps() -> None:

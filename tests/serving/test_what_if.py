@@ -127,13 +127,66 @@ def test_missing_files_are_named(tmp_path: Path, missing: str, words: str) -> No
 
 
 def test_asynchronous_scheduling_and_a_closed_loop_are_said(tmp_path: Path) -> None:
-    run = read_run([Engine().serve(crowd()).write(tmp_path / "run", max_concurrency=4)])
+    run = read_run([Engine().serve(crowd()).write(tmp_path / "run", max_concurrency=16)])
     found = analyze_run(replace(run, settings=replace(run.settings, async_scheduling=True)))
 
     notes = answer(found, {"--max-num-seqs": 2}).notes
 
     assert any("asynchronously" in one for one in notes)
-    assert any("kept to 4 requests at a time" in one for one in notes)
+    assert "the client sends 16 requests at a time, in the replay, too" in notes
+
+
+def test_waits_in_the_client_that_are_not_recorded_are_said(tmp_path: Path) -> None:
+    folder = Engine().serve(crowd()).write(tmp_path / "run", max_concurrency=4, queue_times=[])
+
+    notes = answer(analyze_run(read_run([folder])), {"--max-num-seqs": 2}).notes
+
+    assert any("kept to 4 requests at a time and did not record its waits" in one for one in notes)
+
+
+def test_a_client_sends_sooner_where_the_server_is_faster(tmp_path: Path) -> None:
+    """Twelve requests at once, two at a time by the client; with six they take less time in all."""
+    calls = [Call(0, 96, 20) for _ in range(12)]
+    engine = Engine().serve(calls[:2])
+    for one in range(2, 12, 2):  # the next two are sent when two are back
+        done = max(call.token_at[-1] for call in engine.calls)
+        pair = [Call(0, 96, 20, gate=done) for _ in range(2)]
+        calls[one : one + 2] = pair
+        engine = Engine().serve(
+            [replace(call, steps={}, token_at=[], computed=0, blocks=0) for call in calls[: one + 2]]
+        )
+    found = answer(analyze_run(read_run([engine.write(tmp_path / "run", max_concurrency=2)])), {"--max-concurrency": 6})
+
+    assert found.check is not None
+    assert found.check.rate is not None
+    assert found.check.rate.after == pytest.approx(found.check.rate.before, rel=0.02)
+    assert found.prediction is not None
+    assert found.prediction.rate is not None
+    assert found.prediction.rate.after > 2 * found.prediction.rate.before
+    assert "waits in the client are in none of these times: they begin when it sends a request" in found.notes
+
+
+def test_steps_larger_than_any_recorded_are_said(tmp_path: Path) -> None:
+    found = answer(served(tmp_path, Engine(max_num_seqs=1), crowd()), {"--max-num-seqs": 6})
+
+    assert (
+        "steps of up to 6 requests are played, and the recording has at most 1: their cost is extrapolated"
+        in found.notes
+    )
+
+
+def test_a_verdict_needs_all_draws(tmp_path: Path) -> None:
+    """The same pace with and without the change: a wide interval of both is no doubt about which one is better."""
+    engine = Engine(max_num_seqs=2, cost=lambda prompt, rows, step: (4 + 30 * (step % 40 > 25)) * MS + prompt * MS // 8)
+    found = answer(
+        served(tmp_path, engine, [*crowd(), *(Call(n * 40 * MS, 64, 30) for n in range(60))]), {"--max-num-seqs": 6}
+    )
+
+    assert found.prediction is not None
+    e2e = found.prediction.metric("e2e", 50)
+    assert e2e.verdict == "better"
+    assert e2e.change is not None
+    assert e2e.change[1] < 1
 
 
 @pytest.mark.real_traces

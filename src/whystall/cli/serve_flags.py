@@ -11,8 +11,9 @@ REPLAYED: Final = {
     "--max-num-seqs": "the most requests in a step",
     "--max-num-batched-tokens": "the most tokens in a step",
     "--num-gpu-blocks-override": "the blocks of the key-value cache",
+    "--max-concurrency": "the most requests that the load's client has under way",
 }
-"""Flags of ``vllm serve`` that take a number, each an option of the same name."""
+"""Flags of ``vllm serve`` and ``vllm bench serve`` that take a number, each an option of the same name."""
 CACHING: Final = "--enable-prefix-caching"
 
 _COST: Final = "it changes the time of a step, which only a run with it measures"

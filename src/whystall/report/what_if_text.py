@@ -31,47 +31,39 @@ def _table(found: Answer, check: SelfCheck) -> Grid:
     rows = [_row(one, found, check) for one in check.metrics]
     if check.rate is not None:
         rows.append(_rate(check.rate, None if found.prediction is None else found.prediction.rate))
-    head = f"{count(found.requests)} requests, measured, replayed as it was, and replayed with {found.change}"
-    return grid(head, ("Metric", "measured", "replayed", "off", "then", "interval", ""), rows)
+    head = f"{count(found.requests)} requests, measured, replayed as it was, and at other times without and with"
+    labels = ("Metric", "measured", "replayed", "as it is", "then", "interval", "")
+    return grid(f"{head} {found.change}", labels, rows)
 
 
 def _row(own: Metric, found: Answer, check: SelfCheck) -> tuple[Cell | str, ...]:
     """A metric's row; where the replay misses its own run too far, without an answer."""
-    head = (
-        f"{own.name.upper()} p{own.percentile}",
-        Cell(duration(own.before_ns), own.before_ns),
-        Cell(duration(own.after_ns), own.after_ns),
-        Cell(share(own.error), own.error),
-    )
+    head = (f"{own.name.upper()} p{own.percentile}", _time(own.before_ns), _time(own.after_ns))
     if found.prediction is None or not check.trusts(own):
-        return (*head, Cell(UNKNOWN), Cell(UNKNOWN), Cell(UNKNOWN))
+        return (*head, Cell(UNKNOWN), Cell(UNKNOWN), Cell(UNKNOWN), Cell(UNKNOWN))
     then = found.prediction.metric(own.name, own.percentile)
-    return (
-        *head,
-        Cell(duration(then.after_ns), then.after_ns),
-        Cell(f"{duration(then.low_ns)} to {duration(then.high_ns)}"),
-        Cell(then.verdict),
-    )
+    interval = Cell(f"{duration(then.low_ns)} to {duration(then.high_ns)}")
+    return (*head, _time(then.before_ns), _time(then.after_ns), interval, Cell(then.verdict))
+
+
+def _time(value: int) -> Cell:
+    return Cell(duration(value), value)
 
 
 def _rate(own: Rate, then: Rate | None) -> tuple[Cell | str, ...]:
-    head = (
-        "output tokens/s",
-        Cell(quantity(own.before), own.before),
-        Cell(quantity(own.after), own.after),
-        Cell(share(abs(own.after - own.before) / own.before)),
-    )
+    head = ("tokens/s", _amount(own.before), _amount(own.after))
     if then is None:
-        return (*head, Cell(UNKNOWN), Cell(UNKNOWN), Cell(UNKNOWN))
-    return (
-        *head,
-        Cell(quantity(then.after), then.after),
-        Cell(f"{quantity(then.low)} to {quantity(then.high)}"),
-        Cell(""),
-    )
+        return (*head, Cell(UNKNOWN), Cell(UNKNOWN), Cell(UNKNOWN), Cell(UNKNOWN))
+    interval = Cell(f"{quantity(then.low)} to {quantity(then.high)}")
+    return (*head, _amount(then.before), _amount(then.after), interval, Cell(""))
+
+
+def _amount(value: float) -> Cell:
+    return Cell(quantity(value), value)
 
 
 def _below(found: Answer, check: SelfCheck) -> Iterator[str]:
+    yield _self_check(check)
     prediction = found.prediction
     if prediction is None:
         return
@@ -80,3 +72,10 @@ def _below(found: Answer, check: SelfCheck) -> Iterator[str]:
         yield f"Preemptions: {count(before)} as it is, {count(after)} then."
     if not all(check.trusts(one) for one in check.metrics):
         yield "A metric that the replay misses by more than 25 % in its own run has no answer."
+
+
+def _self_check(check: SelfCheck) -> str:
+    """The largest distance of the replay of the same run from its measurement."""
+    at = {percentile: [one for one in check.metrics if one.percentile == percentile] for percentile in (50, 99)}
+    median, tail = (max(one.error for one in at[percentile]) for percentile in (50, 99))
+    return f"Self-check: the replay of the same run is off by up to {share(median)} at p50 and {share(tail)} at p99."

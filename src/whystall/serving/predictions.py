@@ -1,42 +1,48 @@
 """The effect of another setting, by replay: medians and tails before and after, with a self-check.
 
 Each prediction stands beside the replay of the same run, and that beside the measurement: a replay that misses its own
-run says nothing of another.
+run says nothing of another. The self-check plays the machine as it was at each moment. A change is for another time, on
+the same machine: it is the median over draws of the machine's slow and fast whiles, with and without the change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Literal
 
 import numpy as np
 
+from whystall.serving.machine import STEADY, Machine
+from whystall.serving.membership import Placed
 from whystall.serving.parts import Part
-from whystall.serving.replay import Load, Pace, Played, Server, play
+from whystall.serving.records import ClientRequest, ClientRun
+from whystall.serving.replay import Load, Played, Server, play
+from whystall.serving.request_ledger import Engine, way_in_ns
 from whystall.serving.run_analysis import Analysis
 from whystall.serving.step_ledger import alive_after
 from whystall.serving.step_model import StepModel
 
 __all__ = ["Metric", "Prediction", "Rate", "Replayer", "SelfCheck", "open_loop"]
 
-_SHIFTS: Final = (0.0, *(draw / 14 for draw in range(1, 14)))
-"""Shifts of the machine's recorded pace against the clock, as shares of the recording.
-
-Slow whiles hit other steps then. The first one is the prediction; its interval covers the others, and a machine that is
-never slow.
-"""
+_DRAWS: Final = 20
+"""Draws of the machine's pace from blocks of its recording: a change is for another time, not for this while."""
 _TRUSTED: Final = 0.25
 """Largest relative error of the replay's own run at the median E2E. Published simulators of servers are off by 5 to
 12 % on other configurations (LLM-Emu, BLIS); a shared machine doubles that."""
-_MOST_TOKENS: Final = 2_000_000  # generated tokens and chunks that are replayed: some seconds a draw
-_MANY_TOKENS: Final = 250_000  # from here on fewer draws, of half a second and more each
+_MOST_REQUESTS: Final = 300_000
+_MANY_REQUESTS: Final = 2_000  # a load that is long meets most slow whiles in each draw
+_FEW_DRAWS: Final = 6
 METRICS: Final = ("ttft", "tpot", "e2e")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric at a percentile: measured or replayed before, and after with its interval over the draws."""
+    """A metric at a percentile: measured or replayed before, and after with its interval over the draws.
+
+    ``change`` is the smallest and the largest ratio of after to before of the same draw.
+    """
 
     name: str
     percentile: int
@@ -44,6 +50,7 @@ class Metric:
     after_ns: int
     low_ns: int
     high_ns: int
+    change: tuple[float, float] | None = None
 
     @property
     def error(self) -> float:
@@ -52,10 +59,13 @@ class Metric:
 
     @property
     def verdict(self) -> Literal["better", "worse", "unclear"]:
-        """Better or worse, where the interval leaves no doubt."""
-        if self.high_ns < self.before_ns:
+        """Better or worse, where all draws agree."""
+        if self.change is None:
+            return "unclear"
+        low, high = self.change
+        if high < 1:
             return "better"
-        return "worse" if self.low_ns > self.before_ns else "unclear"
+        return "worse" if low > 1 else "unclear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,8 @@ class Prediction:
     metrics: tuple[Metric, ...]
     preemptions: tuple[int, int]
     rate: Rate | None = None
+    most_sequences: int = 0
+    most_tokens: int = 0
 
     def metric(self, name: str, percentile: int) -> Metric:
         """One of the metrics."""
@@ -113,22 +125,33 @@ class Replayer:
     """Replays of one run. ``None`` comes back where the run cannot be replayed."""
 
     def __init__(self, analysis: Analysis) -> None:
-        self._model = analysis.model
+        self.model = analysis.model
         self._places = _replayed(analysis)
-        self._loads = _loads(analysis, self._places)
-        self._gap_ns = 0 if analysis.timeline is None else analysis.timeline.usual_gap_ns
-        self._pace = _pace(analysis)
+        self.loads = _loads(analysis, self._places)
+        self.gap_ns = 0 if analysis.timeline is None else analysis.timeline.usual_gap_ns
+        self._recorded = _machine(analysis)
         self._analysis = analysis
-        settings = analysis.settings
+        settings, client = analysis.settings, analysis.run.client
         self.server = Server(
             settings.max_num_seqs,
             settings.max_num_batched_tokens,
             settings.kv_blocks,
             settings.block_tokens or 16,
             prefix_caching=bool(settings.prefix_caching),
+            max_concurrency=None if client is None or not _gates(client) else client.max_concurrency,
         )
-        self._base = self._draws(self.server, self._loads, self._model)
         self.check = self._self_check()
+
+    @cached_property
+    def machines(self) -> list[Machine]:
+        """The machine as it was, at other times, and never slow."""
+        draws = _DRAWS if len(self.loads) < _MANY_REQUESTS else _FEW_DRAWS
+        return [self._recorded, *(self._recorded.drawn(seed) for seed in range(draws)), STEADY]
+
+    @cached_property
+    def _base(self) -> list[Played]:
+        """The run as it was, on each machine."""
+        return self._draws(self.server, self.loads, self.machines)
 
     @property
     def gates_ns(self) -> list[int]:
@@ -152,72 +175,81 @@ class Replayer:
         model: Callable[[StepModel], StepModel] | None = None,
     ) -> Prediction | None:
         """The metrics after a change of the server, of the load or of the steps' cost."""
-        if self.check is None or self._model is None:
+        if self.check is None or self.model is None:
             return None
         changed = self._draws(
             server or self.server,
-            self._loads if loads is None else loads(self._loads),
-            self._model if model is None else model(self._model),
+            self.loads if loads is None else loads(self.loads),
+            self.machines,
+            self.model if model is None else model(self.model),
         )
         if not changed:
             return None
-        metrics = tuple(
-            _metric(name, percentile, _replayed_metric(self._base, name, percentile), changed)
-            for name in METRICS
-            for percentile in (50, 99)
-        )
-        before = self._rates(self._base)[0]
+        metrics = tuple(_changed(name, percentile, self._base, changed) for name in METRICS for percentile in (50, 99))
+        rates = [_tokens_per_s(one, self._tokens) for one in changed]
+        before = float(np.median([_tokens_per_s(one, self._tokens) for one in self._base]))
         return Prediction(
-            change, metrics, (self._base[0].preemptions, changed[0].preemptions), _rate(before, self._rates(changed))
+            change,
+            metrics,
+            (_preemptions(self._base), _preemptions(changed)),
+            Rate(before, float(np.median(rates)), min(rates), max(rates)),
+            max(one.most_sequences for one in changed),
+            max(one.most_tokens for one in changed),
         )
 
     def _self_check(self) -> SelfCheck | None:
-        if not self._base:
+        played = self._draws(self.server, self.loads, [self._recorded])
+        if not played:
             return None
         measured = _measured(self._analysis)
         metrics = tuple(
-            _metric(name, percentile, _percentile(measured[name], percentile), self._base)
-            for name in METRICS
-            for percentile in (50, 99)
+            _checked(name, percentile, measured[name], played[0]) for name in METRICS for percentile in (50, 99)
         )
-        ends = [one.sent_ns + took for one, took in zip(self._loads, measured["e2e"], strict=True)]
-        before = self._tokens_per_s(max(ends))
-        return SelfCheck(metrics, self._base[0].preemptions, _rate(before, self._rates(self._base)))
+        after = _tokens_per_s(played[0], self._tokens)
+        begin = min(one.sent_ns for one in self.loads)
+        end = max(one.sent_ns + took for one, took in zip(self.loads, measured["e2e"], strict=True))
+        rate = Rate(self._tokens * 1e9 / max(end - begin, 1), after, after, after)
+        return SelfCheck(metrics, played[0].preemptions, rate)
 
-    def _rates(self, played: Sequence[Played]) -> list[float]:
-        return [self._tokens_per_s(one.end_ns) for one in played]
+    @property
+    def _tokens(self) -> int:
+        return sum(one.output_tokens for one in self.loads)
 
-    def _tokens_per_s(self, end_ns: int) -> float:
-        """Output tokens per second, from the first send to an end."""
-        begin = min(one.sent_ns for one in self._loads)
-        return sum(one.output_tokens for one in self._loads) * 1e9 / max(end_ns - begin, 1)
-
-    def _draws(self, server: Server, loads: Sequence[Load], model: StepModel | None) -> list[Played]:
-        work = sum(one.output_tokens for one in loads)
-        if server.max_num_batched_tokens:
-            work += sum(one.input_tokens for one in loads) // server.max_num_batched_tokens
-        if model is None or not loads or work > _MOST_TOKENS:
+    def _draws(
+        self, server: Server, loads: Sequence[Load], machines: Sequence[Machine], model: StepModel | None = None
+    ) -> list[Played]:
+        """A replay on each machine; none where that is too much, or a request never fits."""
+        model = model or self.model
+        if model is None or not loads or len(loads) > _MOST_REQUESTS:
             return []
-        length = self._pace.length_ns
-        shifts = _SHIFTS if work < _MANY_TOKENS else _SHIFTS[::4]
-        played = [
-            play(loads, server, model, gap_ns=self._gap_ns, pace=pace, shift_ns=shift)
-            for pace, shift in [*((self._pace, round(share * length)) for share in shifts), (Pace(), 0)]
-        ]
+        played = (play(loads, server, model, gap_ns=self.gap_ns, machine=machine) for machine in machines)
         return [one for one in played if one is not None]
 
 
-def _rate(before: float, after: Sequence[float]) -> Rate:
-    return Rate(before, after[0], min(after), max(after))
+def _tokens_per_s(played: Played, tokens: int) -> float:
+    return tokens * 1e9 / max(played.end_ns - played.begin_ns, 1)
 
 
-def _metric(name: str, percentile: int, before_ns: int, played: Sequence[Played]) -> Metric:
-    each = [_percentile(getattr(one, f"{name}_ns"), percentile) for one in played]
-    return Metric(name, percentile, before_ns, each[0], min(each), max(each))
+def _preemptions(played: Sequence[Played]) -> int:
+    return int(np.median([one.preemptions for one in played]))
 
 
-def _replayed_metric(played: Sequence[Played], name: str, percentile: int) -> int:
-    return _percentile(getattr(played[0], f"{name}_ns"), percentile)
+def _checked(name: str, percentile: int, measured: Sequence[int], played: Played) -> Metric:
+    """A metric as it was measured, beside its replay on the recorded machine."""
+    after = _percentile(getattr(played, f"{name}_ns"), percentile)
+    return Metric(name, percentile, _percentile(measured, percentile), after, after, after)
+
+
+def _changed(name: str, percentile: int, base: Sequence[Played], changed: Sequence[Played]) -> Metric:
+    """A metric without and with a change, draw by draw."""
+    before, after = (_percentiles(one, name, percentile) for one in (base, changed))
+    ratios = [new / max(old, 1) for old, new in zip(before, after, strict=True)]
+    medians = int(np.median(before)), int(np.median(after))
+    return Metric(name, percentile, *medians, min(after), max(after), (min(ratios), max(ratios)))
+
+
+def _percentiles(played: Sequence[Played], name: str, percentile: int) -> list[int]:
+    return [_percentile(getattr(one, f"{name}_ns"), percentile) for one in played]
 
 
 def _percentile(values: Sequence[int], percentile: int) -> int:
@@ -242,55 +274,60 @@ def _replayed(analysis: Analysis) -> list[int]:
     return [place for place, (one, placed) in enumerate(pairs) if placed is not None and one.sent_ns is not None]
 
 
+def _gates(client: ClientRun) -> bool:
+    """Whether each wait for the client's own limit is known, so that other waits follow for other settings."""
+    return all(one.gate_ns is not None for one in client.requests)
+
+
 def _loads(analysis: Analysis, places: Sequence[int]) -> tuple[Load, ...]:
     """The requests as they were sent, each with its own time on the way in and out."""
-    client = analysis.run.client
-    if client is None:
+    client, engine = analysis.run.client, analysis.engine
+    if client is None or engine is None:
         return ()
-    found = []
-    for place in places:
-        request, parts = client.requests[place], analysis.ledgers[place]
-        found.append(
-            Load(
-                request.sent_ns or 0,
-                parts.of(Part.HTTP_AND_FRONT, Part.HTTP, Part.FRONT),
-                _first_output_ns(analysis, place),
-                parts.of(Part.OUTPUT),
-                request.input_tokens,
-                max(request.output_tokens, 1),
-                analysis.blocks[place] if analysis.blocks else (),
-            )
-        )
-    return tuple(found)
+    return tuple(
+        _load(client.requests[place], placed, engine, analysis.blocks[place] if analysis.blocks else ())
+        for place in places
+        if (placed := analysis.placed[place]) is not None
+    )
 
 
-def _first_output_ns(analysis: Analysis, place: int) -> int:
-    """From the end of the step of a request's first token to its arrival at the client."""
-    first, placed, times = analysis.ledgers[place].ttft_ns, analysis.placed[place], analysis.timeline
-    sent = analysis.run.client.requests[place].sent_ns if analysis.run.client is not None else None
-    if placed is None or times is None or sent is None:
-        return 0
-    return max(sent + first - int(times.end_ns[placed.first_token_step]), 0)
+def _load(request: ClientRequest, placed: Placed, engine: Engine, blocks: tuple[int, ...]) -> Load:
+    """A request; of its way back only the time after other tokens of the same step or a later one is its own."""
+    sent, seen = request.sent_ns or 0, engine.timeline.seen_ns
+    return Load(
+        sent,
+        way_in_ns(sent, placed, engine),
+        max(sent + request.ttft_ns - int(seen[placed.first_token_step]), 0),
+        max(sent + request.latency_ns - int(seen[placed.last_step]), 0),
+        request.input_tokens,
+        max(request.output_tokens, 1),
+        blocks,
+        sent - (request.gate_ns or 0),
+    )
 
 
-def _pace(analysis: Analysis) -> Pace:
-    """The machine's pace in each step with the gap before it: usual over measured time. While idle it is the usual."""
+def _machine(analysis: Analysis) -> Machine:
+    """The machine's pace in each step with the gap before it: usual over measured time. While idle it is the mean."""
     times, usual = analysis.timeline, analysis.usual_ns
     if times is None or usual is None:
-        return Pace()
+        return STEADY
     begin = times.start_ns.copy()
     busy = alive_after(len(usual), analysis.placed)[:-1] > 0
     begin[1:][busy] = times.end_ns[:-1][busy]
     work = usual + np.concatenate(([0], np.where(busy, times.usual_gap_ns, 0)))
+    mean = float(work.sum()) / max(int((times.end_ns - begin).sum()), 1)
     boundaries, done = [int(begin[0])], []
     for start, end, amount in zip(begin.tolist(), times.end_ns.tolist(), work.tolist(), strict=True):
         if start > boundaries[-1]:
-            done.append(float(start - boundaries[-1]))
+            done.append(mean * (start - boundaries[-1]))
             boundaries.append(start)
         if end > boundaries[-1]:
             done.append(amount)
             boundaries.append(end)
-    return Pace(boundaries, done) if done else Pace()
+    if not done:
+        return STEADY
+    deliveries = zip(times.start_ns.tolist(), times.end_ns.tolist(), times.seen_ns.tolist(), strict=True)
+    return Machine.recorded(boundaries, done, tuple(deliveries))
 
 
 def open_loop(loads: Sequence[Load], gates_ns: Sequence[int]) -> tuple[Load, ...]:

@@ -18,7 +18,7 @@ from whystall.serving.records import ClientRequest, Ints, Iterations, ServerRequ
 from whystall.serving.step_model import StepModel, prompt_tokens, sequences
 from whystall.serving.timeline import Timeline
 
-__all__ = ["Engine", "RequestLedger", "ledger_of", "middle"]
+__all__ = ["Engine", "RequestLedger", "ledger_of", "middle", "way_in_ns"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -249,6 +249,12 @@ def _before(sent_ns: int, start: int, placed: Placed, engine: Engine) -> dict[Pa
         Part.QUEUE: left if waits else 0,
         Part.ENGINE_GAP: gap,
     }
+
+
+def way_in_ns(sent_ns: int, placed: Placed, engine: Engine) -> int:
+    """The time from a request's sending until it waits for the scheduler, by the steps alone."""
+    start = max(int(engine.timeline.start_ns[placed.first_step]), sent_ns)
+    return _before(sent_ns, start, placed, engine)[Part.HTTP_AND_FRONT]
 
 
 def _with_gap(parts: Mapping[Part, int], inference_ns: int) -> dict[Part, int]:

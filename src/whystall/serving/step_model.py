@@ -3,7 +3,7 @@
 t = c0 + c1·prompt tokens + c2·sequences + c3·context + c4·pairs, where pairs are those of a prompt's tokens with the
 tokens before them, which attention computes. Fitted in relative error and robustly (least absolute deviations by
 reweighting), each coefficient at least zero. Rare slow steps feed the queue and a median has none: replays add the pace
-that the machine had (`whystall.serving.replay.Pace`).
+that the machine had (`whystall.serving.machine`).
 """
 
 from __future__ import annotations

@@ -20,11 +20,15 @@ _NEVER: Final = np.iinfo(np.int64).max // 2
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Begin and end of each step on the client's clock. ``usual_gap_ns`` is the median time between busy steps."""
+    """Begin and end of each step on the client's clock, and when the first client had a token of it or a later one.
+
+    ``usual_gap_ns`` is the median time between busy steps.
+    """
 
     start_ns: Ints
     end_ns: Ints
     usual_gap_ns: int
+    seen_ns: Ints
 
 
 def place_steps(
@@ -41,7 +45,8 @@ def place_steps(
     end = _latest(seen, elapsed_ns)
     start = end - elapsed_ns
     gaps = start[1:] - end[:-1]
-    return Timeline(start, end, int(np.median(gaps)) if len(gaps) else 0)
+    first = np.minimum.accumulate(np.where(seen < _NEVER, seen, end)[::-1])[::-1]
+    return Timeline(start, end, int(np.median(gaps)) if len(gaps) else 0, first)
 
 
 def _arrivals(request: ClientRequest, placed: Placed) -> tuple[Ints, Ints]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from whystall.diagnosis.units import duration
 from whystall.serving.folder import read_run
@@ -14,6 +15,9 @@ from whystall.serving.run_analysis import Analysis, analyze_run
 from whystall.trace.files import Limits
 
 __all__ = ["Answer", "answer", "ask", "changed_server"]
+
+
+_BEYOND: Final = 1.5  # times the largest recorded step, from which on a cost is called extrapolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ def answer(analysis: Analysis, changes: Mapping[str, int | bool]) -> Answer:
         if prediction is not None:
             headline = _headline(prediction)
     run = analysis.run
-    notes = (*run.notes, *analysis.notes, *(_notes(analysis, changes) if prediction is not None else ()))
+    notes = (*run.notes, *analysis.notes, *(_notes(analysis, changes, prediction) if prediction is not None else ()))
     return Answer(
         headline or f"No answer: with {change} a request of this load never gets all blocks that it needs.",
         change,
@@ -77,6 +81,7 @@ def changed_server(server: Server, changes: Mapping[str, int | bool]) -> Server:
         max_num_batched_tokens=changes.get("--max-num-batched-tokens"),
         kv_blocks=changes.get("--num-gpu-blocks-override"),
         prefix_caching=None if caching is None else bool(caching),
+        max_concurrency=changes.get("--max-concurrency"),
     )
 
 
@@ -129,15 +134,40 @@ def _headline(prediction: Prediction) -> str:
     )
 
 
-def _notes(analysis: Analysis, changes: Mapping[str, int | bool]) -> Iterator[str]:
+def _notes(analysis: Analysis, changes: Mapping[str, int | bool], prediction: Prediction) -> Iterator[str]:
     """The limits of an answer."""
     if analysis.settings.async_scheduling:
         yield "the server scheduled asynchronously, and the replay does not: it is late by up to a step"
     client = analysis.run.client
     if client is not None and client.max_concurrency:
-        yield (
-            f"the client kept to {client.max_concurrency:,} requests at a time: they are replayed at the times at "
-            "which it sent them, which another setting would move"
-        )
+        if any(one.gate_ns is None for one in client.requests):
+            yield (
+                f"the client kept to {client.max_concurrency:,} requests at a time and did not record its waits: they "
+                "are replayed at the times at which it sent them, which another setting would move"
+            )
+        elif "--max-concurrency" not in changes:
+            yield f"the client sends {client.max_concurrency:,} requests at a time, in the replay, too"
+    if "--max-concurrency" in changes:
+        yield "waits in the client are in none of these times: they begin when it sends a request"
     if "--num-gpu-blocks-override" in changes:
         yield "the replay does not ask whether the device has memory for these blocks"
+    yield from _beyond(analysis, prediction)
+
+
+def _beyond(analysis: Analysis, prediction: Prediction) -> Iterator[str]:
+    """Steps that are larger than any of the recording: their cost is a guess by the line through the others."""
+    steps = analysis.run.iterations
+    if steps is None:
+        return
+    sequences = int((steps.context_requests + steps.generation_requests).max())
+    tokens = int((steps.context_tokens + steps.generation_tokens).max())
+    if prediction.most_sequences > _BEYOND * sequences:
+        yield (
+            f"steps of up to {prediction.most_sequences:,} requests are played, and the recording has at most "
+            f"{sequences:,}: their cost is extrapolated"
+        )
+    if prediction.most_tokens > _BEYOND * tokens:
+        yield (
+            f"steps of up to {prediction.most_tokens:,} tokens are played, and the recording has at most {tokens:,}: "
+            "their cost is extrapolated"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from whystall.diagnosis.units import duration
@@ -33,7 +34,10 @@ def find(case: Case) -> Finding | None:
 
 
 def _without_gate(replayer: Replayer) -> Prediction | None:
-    return replayer.predict("requests sent when they are due", loads=lambda loads: open_loop(loads, replayer.gates_ns))
+    server = replace(replayer.server, max_concurrency=None)
+    return replayer.predict(
+        "requests sent when they are due", server=server, loads=lambda loads: open_loop(loads, replayer.gates_ns)
+    )
 
 
 RULE: Final = Rule(CAUSE, find)
