@@ -20,6 +20,7 @@ from whystall.diagnosis.detectors.collectives import lacks_a_stage
 from whystall.diagnosis.detectors.kernels import close_up
 from whystall.diagnosis.detectors.launching import launching, median_kernel_ns
 from whystall.diagnosis.detectors.loops import loops_of_calls, while_idle
+from whystall.diagnosis.detectors.loops_over_elements import is_most, without_loops
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
@@ -41,18 +42,28 @@ _LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
-    """Each device whose usual kernel is short: absolutely, or relative to the host's time for each."""
+    """Each device whose usual kernel is short, absolutely or relative to the host's time for each; loops of such."""
     blind = lacks_a_stage(case)
     graphs: _Graphs | None = None
     for rank in case.ranks:
         found = launching(case, rank)
         if found is None:
             continue
-        for device in rank.analysis.devices:
-            median = median_kernel_ns(rank, device.device)
-            if device.kind != "cpu" and device.gpu_events and median <= max(_LONGEST_MEDIAN_NS, found.each_ns):
-                graphs = graphs or _Graphs(case)
-                yield _as_one_graph(graphs, rank, device, found.work, median, found.each_ns, blind=blind)
+        of_loops = without_loops(case, rank)
+        if of_loops is not None and of_loops.cause != CAUSE.id:
+            of_loops = None
+        short = [
+            (device, median)
+            for device in rank.analysis.devices
+            if device.kind != "cpu" and device.gpu_events
+            if (median := median_kernel_ns(rank, device.device)) <= max(_LONGEST_MEDIAN_NS, found.each_ns)
+        ]
+        for device, median in short:
+            graphs = graphs or _Graphs(case)
+            every = _as_one_graph(graphs, rank, device, found.work, median, found.each_ns, blind=blind)
+            yield of_loops if of_loops is not None and is_most(case, of_loops, every) else every
+        if of_loops is not None and not short:
+            yield of_loops
 
 
 class _Graphs:

@@ -23,6 +23,7 @@ from whystall.diagnosis.detectors.host_calls import (
     waited_ns,
     waiting_calls,
 )
+from whystall.diagnosis.detectors.loops_over_elements import is_most, without_loops
 from whystall.diagnosis.detectors.wait_kinds import idle_of_calls, kinds_of_waits, operators_around, words_for
 from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
@@ -55,7 +56,9 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         # Those too that find the device idle: their own time goes with them.
         calls = waiting_calls(case, rank, graph.target[waits]) | _asked_to_wait(rank)
         if calls.any():
-            yield _without_waits(case, rank, waits, calls, blind=blind)
+            every, of_loops = _without_waits(case, rank, waits, calls, blind=blind), without_loops(case, rank)
+            looped = of_loops is not None and of_loops.cause == CAUSE.id and is_most(case, of_loops, every)
+            yield of_loops if of_loops is not None and looped else every
 
 
 def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blind: bool) -> Replayed:
