@@ -94,7 +94,7 @@ def waiting_calls(rank: DrawnRank, drawn: dict[int, DeviceNodes]) -> dict[int, W
 def makes_room(rank: DrawnRank, nodes: DeviceNodes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Pairs of events of a stream (places): the launch of the second finds room once the first has ended.
 
-    Of CUDA's launches some of each stream, unless the recording shows a longer queue. In a recording whose host was
+    Some launches of each of CUDA's streams, unless the recording shows a longer queue. In a recording whose host was
     never so far ahead nothing waits for them; without its waits it might be.
     """
     calls = rank.trace.runtime_calls

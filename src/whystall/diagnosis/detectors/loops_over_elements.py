@@ -1,11 +1,12 @@
 """Stretches of a job's code that launch the same few small operators over and over: a loop over elements or positions.
 
-A model's layers repeat as well, but with products, convolutions or long kernels among their operators. What an
-optimizer does to each parameter, and what a loop does to one tensor after the other in place, are causes of their own.
+A model's layers repeat as well, but with products, convolutions or long kernels among their operators. An optimizer's
+loop over parameters, and a loop that works in place on one tensor after the other, are causes of their own.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -21,6 +22,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.kernels import durations, prompt
+from whystall.diagnosis.detectors.loops import while_idle
 from whystall.diagnosis.detectors.outer_calls import outer_calls, places_among
 from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.rank_case import RankCase
@@ -39,6 +41,7 @@ _SIMPLE: Final = frozenset(
 # Nearly all calls of a loop have one of its few names; others begin or end it.
 _NEARLY_ALL: Final = 0.95
 _IN_PLACE: Final = "_"
+_OF_TORCH: Final = re.compile(r"^aten::").match
 _MOST_NAMES: Final = 5
 # Quantile of the kernels' lengths that counts as what does not depend on their size.
 _SHORTEST: Final = 0.1
@@ -63,6 +66,7 @@ _LEAST: Final = Least(
     longest_ns=CAUSE.threshold("loop_longest_ns"),
     in_place=CAUSE.threshold("loop_in_place"),
 )
+_MOSTLY: Final = CAUSE.threshold("mostly_looped")
 _CALLS_LEFT: Final = CAUSE.threshold("loop_left")
 _SHARE: Final = CAUSE.threshold("loop_share")
 _WAITS: Final = CAUSE.threshold("loop_waits")
@@ -98,7 +102,8 @@ def loops_over_elements(rank: RankCase, least: Least) -> LoopsOverElements | Non
     launches = np.bincount(owner[owner >= 0], minlength=len(calls))
     at = table["ts_ns"].to_numpy()[calls]
     begin, end, _ = rank.optimizer_steps
-    other = rank.backward[calls] | within(at, begin, end)
+    # An operator of another library or compiled code may do anything.
+    other = rank.backward[calls] | within(at, begin, end) | ~matching(table["name"], _OF_TORCH)[calls]
     other[owner[(owner >= 0) & ~_is_small(rank, least.longest_ns)]] = True
     # Views launch nothing, and neither break a loop nor count.
     own = np.flatnonzero(other | (launches > 0))
@@ -181,9 +186,16 @@ def without_loops(case: Case, rank: RankCase) -> Replayed | None:
     key = ("loops_over_elements", rank.rank)
     if key not in case.kept:
         found = loops_over_elements(rank, _LEAST) if rank.on_device else None
-        case.kept[key] = None if found is None else _candidate(case, rank, found)
+        late = found is not None and _is_late(case, rank, found)
+        case.kept[key] = _candidate(case, rank, found) if found is not None and late else None
     kept: Replayed | None = case.kept[key]
     return kept
+
+
+def _is_late(case: Case, rank: RankCase, found: LoopsOverElements) -> bool:
+    """Whether the device idles during most of the host's work in the loops: else it is busy for another reason."""
+    host = _host_of(case, rank, found)
+    return case.time_of(host & while_idle(case, rank)) >= _MOSTLY * case.time_of(host)
 
 
 def is_most(case: Case, part: Replayed, every: Replayed) -> bool:
@@ -196,8 +208,10 @@ def _candidate(case: Case, rank: RankCase, found: LoopsOverElements) -> Replayed
     nodes, host = case.nodes(rank, device=found.launched), _host_of(case, rank, found)
     change = _at_once(case, rank, found, min(_CALLS_LEFT * found.kinds / found.calls, 1.0))
     kernels, steps = case.replayed.duration, max(len(rank.trace.steps), 1)
-    waits = len(np.unique(case.replayed.target[np.asarray(change.removed_edges, np.bool_)]))
-    read = waits >= _WAITS * np.count_nonzero(nodes)
+    waiting = np.zeros(len(nodes), np.bool_)
+    waiting[case.replayed.target[np.asarray(change.removed_edges, np.bool_)]] = True
+    waits, launched = count_per_step(case, waiting), count_per_step(case, nodes)
+    read = waits >= _WAITS * launched
     return Replayed(
         cause="host.sync" if read else CAUSE.id,
         attributed_ns=case.time_of(host),
@@ -205,13 +219,9 @@ def _candidate(case: Case, rank: RankCase, found: LoopsOverElements) -> Replayed
             evidence.count("calls in loops over elements that launch something", found.calls / steps, per=case.per),
             evidence.text("over and over", ", ".join(found.names[:_MOST_NAMES])),
             evidence.time("the host's time in them and their backward pass", case.time_of(host), per=case.per),
-            evidence.count("kernels", count_per_step(case, nodes), case.events_of(nodes), per=case.per),
+            evidence.count("kernels", launched, case.events_of(nodes), per=case.per),
             evidence.time("their device time", case.time_of(nodes), per=case.per),
-            *(
-                (evidence.count("waits of the host in them", waits / max(case.steps, 1), per=case.per),)
-                if waits
-                else ()
-            ),
+            *((evidence.count("waits of the host in them", waits, per=case.per),) if waits else ()),
         ),
         removal=change,
         floor=replace(change, duration=np.where(nodes, kernels, np.asarray(change.duration))),
@@ -241,7 +251,8 @@ def _at_once(case: Case, rank: RankCase, found: LoopsOverElements, left: float) 
     """
     graph, took = case.replayed, durations(rank)
     nodes, host = case.nodes(rank, device=found.launched), _host_of(case, rank, found)
-    fixed = min(float(np.quantile(took[found.launched], _SHORTEST)), _SHORTEST_NS) if found.launched.any() else 0.0
+    kernels = found.launched & matching(rank.trace.device_events["kind"], "kernel".__eq__)
+    fixed = min(float(np.quantile(took[kernels], _SHORTEST)), _SHORTEST_NS) if kernels.any() else 0.0
     own = case.device_values(rank, np.maximum(took - fixed, 0) + fixed * left, 0.0)
     duration = np.where(nodes, np.minimum(own, graph.duration), graph.duration.astype(np.float64))
     duration[host] *= left

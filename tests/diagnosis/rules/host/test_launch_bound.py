@@ -25,9 +25,9 @@ def small(
     """Eight steps of 200 operators of 10 us, each with a kernel, and a wait."""
     job = Job(api=api)
     for _ in job.steps(8):
-        for _ in range(KERNELS):
+        for number in range(KERNELS):
             begin = job.at
-            job.built.operator("aten::add", at=begin, lasts=every)
+            job.built.operator(f"aten::special_{number % 40}", at=begin, lasts=every)
             job.python(2_000)
             job.launch(kernel, lasts, call=call)
             job.at = begin + every
@@ -98,7 +98,7 @@ def slow_calls(call_ns: int) -> Job:
             begin = job.at
             job.built.launch(ATEN, at=begin + 2_000, call_lasts=call_ns, runs_at=begin + call_ns + 4_000, lasts=8_000)
             job.at = begin + call_ns + 6_000
-            job.built.operator("aten::add", at=begin, lasts=call_ns + 5_000)
+            job.built.operator(f"aten::special_{place % 40}", at=begin, lasts=call_ns + 5_000)
             for record in range(2):  # as DDP makes them: no launches, and short whatever happens
                 job.built.runtime("cudaEventRecord", at=begin + 200 + 500 * record, lasts=300)
             if place % 10 == 0:
@@ -181,7 +181,7 @@ def test_a_graph_is_no_advice_where_the_host_waits_between_the_launches(every: i
     job = Job()
     for _ in job.steps(8):
         for number in range(KERNELS):
-            job.operator("aten::add", ATEN, 3_000)
+            job.operator(f"aten::special_{number % 40}", ATEN, 3_000)
             if every and number % every == every - 1:
                 with job.inside("aten::item"):
                     job.call("StreamSynchronize", 3_000)
@@ -215,7 +215,7 @@ def strewn(python_ns: int, *, every: int = 1, named: str = "", pieces: bool = Fa
                 if number % every == 0:
                     job.python(python_ns)
                 with job.inside("Torch-Compiled Region: 3/0") if pieces else nullcontext():
-                    job.operator("aten::add", ATEN, 5_000)
+                    job.operator(f"aten::special_{number % 40}", ATEN, 5_000)
         job.wait()
     return job
 
@@ -237,9 +237,9 @@ def test_python_is_not_lost_where_the_usual_kernel_is_long() -> None:
     """The host takes 14.5 ms, 58 us for each event, and the usual kernel takes 80: no rule on launches names it."""
     job = Job()
     for _ in job.steps(8):
-        for _ in range(120):
+        for number in range(120):
             job.python(100_000)
-            job.operator("aten::add", ATEN, 5_000)
+            job.operator(f"aten::special_{number % 40}", ATEN, 5_000)
         for _ in range(130):
             job.operator("aten::mm", "ampere_sgemm_128x128_nn", 80_000)
     found = found_in(job.built)
