@@ -11,6 +11,7 @@ from random import Random
 import msgspec
 import pytest
 from tests.fuzz.seeds import CASES, seeds
+from tests.serving import sglang_server
 from tests.serving.server import MS, Engine, steady
 
 from whystall.errors import InputError
@@ -77,13 +78,23 @@ def check(found: Outcome) -> None:
 
 @pytest.mark.parametrize("made", [by_bytes, by_numbers, by_lines])
 def test_any_files_are_explained_or_refused(tmp_path: Path, made: Callable[[bytes, Random], bytes]) -> None:
-    values, explained = originals(tmp_path / "whole"), 0
-    run = tmp_path / "run"
+    explain_all(originals(tmp_path / "whole"), tmp_path / "run", made)
+
+
+@pytest.mark.parametrize("made", [by_bytes, by_numbers, by_lines])
+def test_any_files_of_sglang_are_explained_or_refused(tmp_path: Path, made: Callable[[bytes, Random], bytes]) -> None:
+    engine = Engine(max_num_seqs=3, blocks=30, budget=128).serve(steady(14, gap=20 * MS, output=6))
+    folder = sglang_server.write(engine, tmp_path / "whole", client=True)
+    explain_all({path.name: path.read_bytes() for path in sorted(folder.iterdir())}, tmp_path / "run", made)
+
+
+def explain_all(values: dict[str, bytes], run: Path, made: Callable[[bytes, Random], bytes]) -> None:
+    explained = 0
     run.mkdir()
     refused: list[str] = []
     for seed in seeds(CASES // 2):
         random = Random(seed)  # noqa: S311 - reproducible on purpose
-        hit = random.sample(_FILES, random.choice((1, 1, 2, 6)))
+        hit = random.sample(sorted(values), random.choice((1, 1, 2, len(values))))
         for name, body in values.items():
             (run / name).write_bytes(made(body, random) if name in hit else body)
         try:

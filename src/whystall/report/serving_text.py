@@ -9,11 +9,12 @@ from whystall.report.format import UNKNOWN, count, duration, plural, quantity, s
 from whystall.report.names import clean
 from whystall.report.tables import Cell
 from whystall.serving.cause import Evidence, Finding
-from whystall.serving.outcome import Outcome
+from whystall.serving.outcome import Batches, Outcome
 from whystall.serving.parts import TITLES
 from whystall.serving.parts import Part as RequestPart
 from whystall.serving.predictions import SelfCheck
 from whystall.serving.request_ledger import RequestLedger
+from whystall.serving.scheduler_loop import SchedulerLoop
 from whystall.serving.server_means import ServerMeans
 
 _LONGEST_NOTE = 300
@@ -32,6 +33,10 @@ def serving_document(found: Outcome) -> Document:
         parts += [Heading("A request's time at the server"), _server_means(found.server_means)]
     if found.steps is not None:
         parts += [Heading("The engine's steps"), _steps(found), Lines(tuple(_engine(found)))]
+    if found.loop is not None:
+        parts += [Heading("The scheduler's loop"), *_loop(found.loop)]
+    if found.batches is not None:
+        parts.append(Lines(tuple(_batches(found.batches))))
     for number, finding in enumerate(found.findings, start=1):
         parts += list(_finding(number, finding, found))
     if found.findings and found.check is not None:
@@ -145,6 +150,37 @@ def _engine(found: Outcome) -> Iterator[str]:
             f"{duration(parts.forward_ns)}, choice of tokens {duration(parts.choosing_ns)}, engine until the next step "
             f"{duration(parts.engine_ns)}."
         )
+
+
+def _loop(loop: SchedulerLoop) -> Iterator[Part]:
+    """The loop by stage, and the device's time in it."""
+    if loop.stages_ns:
+        rows = [
+            (clean(name.replace("_", " "), 40), _time(time), Cell(share(time / loop.total_ns)))
+            for name, time in loop.stages_ns.items()
+        ]
+        yield grid("The scheduler's own wall time by stage", ("Stage", "time", "share"), rows)
+    if loop.device_ns:
+        each = ", ".join(f"{clean(name, 40)} {duration(time)}" for name, time in loop.device_ns.items())
+        yield Lines((f"Forward passes on the device: {each}.",))
+
+
+def _batches(found: Batches) -> Iterator[str]:
+    total = max(found.prompt_tokens + found.cached_tokens, 1)
+    yield (
+        f"Prefill batches in the log: {count(found.prefills)}, with {count(found.prompt_tokens)} "
+        f"prompt tokens, beside {share(found.cached_tokens / total)} from the cache, and "
+        f"{plural(found.decode_lines, 'line')} on decoding."
+    )
+    cache = "" if found.cache is None else f", {share(found.cache)} of the cache"
+    yield (
+        f"At most {plural(found.most_running, 'request')} run and {count(found.most_waiting)} wait{cache}; "
+        f"{share(found.waiting)} of the lines have a queue."
+    )
+    if found.retracted:
+        yield f"Retracted for want of cache: {plural(found.retracted, 'request')}."
+    if found.without_graph:
+        yield f"Decoding without a graph of the device: {share(found.without_graph)} of the lines."
 
 
 def _finding(number: int, finding: Finding, found: Outcome) -> Iterator[Part]:

@@ -9,7 +9,7 @@ from typing import Final
 from whystall.diagnosis.units import duration
 from whystall.serving.case import Case
 from whystall.serving.cause import BLAMES, Finding
-from whystall.serving.parts import RESIDUALS, TITLES, Part
+from whystall.serving.parts import TITLES, Part, residuals
 from whystall.serving.predictions import SelfCheck
 from whystall.serving.rules import RULES
 from whystall.serving.run_analysis import Analysis
@@ -78,7 +78,8 @@ def _without_cause(case: Case) -> tuple[str, str]:
     share, time = case.share(case.mean(largest)), duration(case.mean(largest))
     most = f"the largest part of a request is {TITLES[largest]}, {time} or {share:.0%}"
     if case.analysis.timeline is None:
-        lacking = (RESIDUALS[part] for one in case.ledgers for part in one.parts if part in RESIDUALS)
+        splits = residuals(case.settings.server)
+        lacking = (splits[part] for one in case.ledgers for part in one.parts if part in splits)
         missing = sorted({flag for flags in lacking for flag in flags.split(" and ")})
         flags = f" Start the server with {' and '.join(missing)} to split it." if missing else ""
         return "unknown", f"No cause shows in these files; {most}.{flags}"

@@ -37,9 +37,9 @@ def read_run(paths: Sequence[Path], limits: Limits | None = None) -> ServedRun:
             parts.append(part)
     if not parts:
         raise InputError(
-            "no file of a served run is here: a vLLM server log, /metrics before and after, a result of vllm bench "
-            "serve, sglang.bench_serving, guidellm or aiperf, arrivals (timed_trace), OTLP spans, or a worker's trace"
-            + "".join(f"; {note}" for note in notes[:3])
+            "no file of a served run is here: a log of vLLM or SGLang, /metrics before and after, a result of vllm "
+            "bench serve, sglang.bench_serving, guidellm or aiperf, arrivals (timed_trace), OTLP spans, SGLang's "
+            "request metrics, or a worker's trace" + "".join(f"; {note}" for note in notes[:3])
         )
     return _united(parts, notes)
 
@@ -103,6 +103,7 @@ def _united(parts: Sequence[Part], notes: list[str]) -> ServedRun:
         settings=_settings(parts),
         engines=max(part.engines for part in parts),
         waiting=tuple(count for part in parts for count in part.waiting),
+        batches=max((part.batches for part in parts if part.batches is not None), key=len, default=None),
     )
     return replace(_with_metrics(run, parts, notes), notes=tuple(notes))
 

@@ -6,20 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from whystall.serving.cause import Finding, Flag, flags
+from whystall.serving.cause import Finding, Flag
 from whystall.serving.diagnose import diagnose
 from whystall.serving.folder import read_run
-from whystall.serving.parts import RESIDUALS, Part
+from whystall.serving.parts import Part, residuals
 from whystall.serving.predictions import SelfCheck
-from whystall.serving.records import BY_SERVER, StepParts
+from whystall.serving.records import BY_SERVER, BatchLines, StepParts
 from whystall.serving.request_ledger import RequestLedger, middle
 from whystall.serving.run_analysis import Analysis, analyze_run
+from whystall.serving.scheduler_loop import SchedulerLoop, scheduler_loop
 from whystall.serving.server_means import ServerMeans
+from whystall.serving.server_words import words_of
 from whystall.serving.step_ledger import StepLedger
 from whystall.serving.step_model import StepModel
 from whystall.trace.files import Limits
 
-__all__ = ["Outcome", "Placement", "explain_run"]
+__all__ = ["Batches", "Outcome", "Placement", "explain_run"]
 
 _MOST_LEDGERS = 10_000
 
@@ -37,13 +39,29 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Batches:
+    """The lines on batches of SGLang's log. ``waiting`` is the share of lines with a queue, ``cache`` the fullest."""
+
+    prefills: int
+    decode_lines: int
+    prompt_tokens: int
+    cached_tokens: int
+    most_running: int
+    most_waiting: int
+    waiting: float
+    cache: float | None
+    without_graph: float
+    retracted: int
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """A diagnosed run. ``p50`` and ``p99`` are the requests at these ranks of the total time.
 
     ``slowness`` is the time of all steps over their usual time by the model. ``means_ns`` are the parts' means over all
     requests, ``residuals`` the parts that the sources do not split with the flags that would, ``ledgers`` those of the
     first requests, and ``by_server`` says that these are known by the server alone. Where no file names single
-    requests, ``server_means`` has their mean by the server's counters.
+    requests, ``server_means`` has their mean by the server's counters. ``loop`` and ``batches`` are SGLang's.
     """
 
     headline: str
@@ -67,6 +85,8 @@ class Outcome:
     ledgers: tuple[RequestLedger, ...]
     server_means: ServerMeans | None
     by_server: bool
+    loop: SchedulerLoop | None = None
+    batches: Batches | None = None
 
 
 def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
@@ -74,9 +94,12 @@ def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
     analysis = analyze_run(read_run(paths, limits))
     found = diagnose(analysis)
     run, ledgers = analysis.run, analysis.ledgers
-    named = {flag for finding in found.findings for flag in finding.cause.flags}
+    server = analysis.settings.server
+    words, splits = words_of(server), residuals(server)
+    findings = tuple(words.finding(one) for one in found.findings)
+    named = {flag for finding in findings for flag in finding.cause.flags}
     return Outcome(
-        found.headline,
+        words.of(found.headline),
         found.blame,
         run.sources,
         len(ledgers),
@@ -84,9 +107,9 @@ def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
         middle(ledgers, 0.5) if ledgers else None,
         middle(ledgers, 0.99) if ledgers else None,
         _means(ledgers),
-        {part: RESIDUALS[part] for part in Part if part in RESIDUALS and any(part in one.parts for one in ledgers)},
-        found.findings,
-        {name: flag for name, flag in flags().items() if name in named},
+        {part: flag for part, flag in splits.items() if any(part in one.parts for one in ledgers)},
+        findings,
+        {name: flag for name, flag in words.flags().items() if name in named},
         analysis.steps,
         analysis.model,
         run.step_parts,
@@ -97,6 +120,26 @@ def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
         ledgers[:_MOST_LEDGERS],
         analysis.means,
         run.client is not None and run.client.tool == BY_SERVER,
+        scheduler_loop(run),
+        _batches(run.batches),
+    )
+
+
+def _batches(lines: BatchLines | None) -> Batches | None:
+    if lines is None or not len(lines):
+        return None
+    fullest = int(lines.kv_permille.max())
+    return Batches(
+        lines.prefills,
+        lines.decodes,
+        lines.prompt_tokens,
+        lines.cached_tokens,
+        int(lines.running.max()),
+        int(lines.waiting.max()),
+        float((lines.waiting > 0).mean()),
+        None if fullest < 0 else fullest / 1000,
+        lines.without_graph / max(lines.decodes, 1),
+        lines.retracted,
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["RESIDUALS", "TITLES", "Part"]
+from whystall.serving.records import SGLANG
+
+__all__ = ["TITLES", "Part", "residuals"]
 
 
 class Part(StrEnum):
@@ -56,7 +59,7 @@ TITLES: Final = {
 
 _STEPS: Final = "--enable-logging-iteration-details"
 _SPANS: Final = "--otlp-traces-endpoint"
-RESIDUALS: Final = {
+_VLLM: Final = {
     Part.HTTP_AND_FRONT: _SPANS,
     Part.BEFORE_FIRST_TOKEN: f"{_STEPS} and {_SPANS}",
     Part.FRONT_AND_STEP_WAIT: _STEPS,
@@ -64,4 +67,10 @@ RESIDUALS: Final = {
     Part.GENERATION: _STEPS,
     Part.AFTER_FIRST_TOKEN: _STEPS,
 }
-"""Parts that the sources at hand do not split, with the server's flag that records what splits them."""
+_EXPORT: Final = "--enable-metrics and --export-metrics-to-file"
+_SGLANG: Final = {Part.BEFORE_FIRST_TOKEN: _EXPORT, Part.AFTER_FIRST_TOKEN: _EXPORT}
+
+
+def residuals(server: str | None) -> Mapping[Part, str]:
+    """Parts that the sources at hand do not split, with the flag of that server that records what splits them."""
+    return _SGLANG if server == SGLANG else _VLLM

@@ -16,7 +16,9 @@ import numpy.typing as npt
 __all__ = [
     "BY_SERVER",
     "NO_SETTINGS",
+    "SGLANG",
     "Arrival",
+    "BatchLines",
     "ClientRequest",
     "ClientRun",
     "Iterations",
@@ -30,6 +32,8 @@ __all__ = [
 
 BY_SERVER: Final = "the server's spans"
 """In place of a client's tool: no client's result is there, and requests are as the server saw them."""
+SGLANG: Final = "SGLang"
+"""The name of a server that is not vLLM."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -112,6 +116,30 @@ class Iterations:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchLines:
+    """The lines on batches in SGLang's log: each prefill, and a decode every so many steps.
+
+    One entry of each column a line: requests that run and that wait, and the share of the cache in use. The counts are
+    of all lines; ``durations`` are queue and forward of single finished requests in nanoseconds, with their prompt and
+    output tokens.
+    """
+
+    running: Ints
+    waiting: Ints
+    kv_permille: Ints
+    prefills: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    decodes: int = 0
+    without_graph: int = 0
+    retracted: int = 0
+    durations: tuple[tuple[int, int, int, int], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.running)
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """Counters, sums and gauges of one reading of ``/metrics``, by name without unit suffix ``_total``.
 
@@ -139,6 +167,7 @@ class Settings:
     async_scheduling: bool | None = None
     logits_processors: bool | None = None
     speculative: bool | None = None
+    server: str | None = None
 
 
 NO_SETTINGS = Settings()
@@ -172,6 +201,7 @@ class Part:
     settings: Settings = NO_SETTINGS
     engines: int = 1
     waiting: tuple[tuple[int, int], ...] = ()
+    batches: BatchLines | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +219,7 @@ class ServedRun:
     settings: Settings = NO_SETTINGS
     engines: int = 1
     waiting: tuple[tuple[int, int], ...] = ()
+    batches: BatchLines | None = None
     notes: tuple[str, ...] = ()
 
     def counted(self, name: str) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from whystall.serving.membership import Asked, Membership, Placed, reconstruct
 from whystall.serving.prefix_cache import PrefixCache
-from whystall.serving.records import Arrival, ClientRequest, Iterations, ServedRun, ServerRequest, Settings
+from whystall.serving.records import SGLANG, Arrival, ClientRequest, Iterations, ServedRun, ServerRequest, Settings
 from whystall.serving.request_ledger import Engine, RequestLedger, ledger_of
 from whystall.serving.server_means import ServerMeans, server_means
 from whystall.serving.step_ledger import StepLedger, ledger_of_steps
@@ -103,7 +103,7 @@ def _composition(
 
 def _with_defaults(settings: Settings) -> Settings:
     """The settings, with the defaults of the platform where the log names it."""
-    if settings.device != "cpu":
+    if settings.device != "cpu" or settings.server == SGLANG:
         return settings
     return replace(
         settings,
@@ -231,6 +231,9 @@ def _joined(requests: Sequence[ClientRequest], spans: Sequence[ServerRequest]) -
         prefix, _, number = _without_choice(span.key).rpartition("-")
         by_prefix.setdefault(prefix, {})[number] = span
         by_prefix.setdefault("", {})[_without_choice(span.key)] = span
+    by_order = _in_order(requests, spans)
+    if by_order is not None:
+        return by_order
     keys = [request.key or "" for request in requests]
     best = max(
         by_prefix.values(),
@@ -238,6 +241,21 @@ def _joined(requests: Sequence[ClientRequest], spans: Sequence[ServerRequest]) -
     )
     found = (best.get(key) for key in keys)
     return tuple(span if _fits(span, request) else None for span, request in zip(found, requests, strict=True))
+
+
+def _in_order(
+    requests: Sequence[ClientRequest], spans: Sequence[ServerRequest]
+) -> tuple[ServerRequest | None, ...] | None:
+    """The span of each request where ids say nothing (SGLang): both in their order, if all sizes agree."""
+    if len(requests) != len(spans) or not all(span.key.startswith(f"{SGLANG}:") for span in spans):
+        return None
+    if any(request.sent_ns is None for request in requests):
+        return None
+    places = sorted(range(len(requests)), key=lambda place: (requests[place].sent_ns or 0, place))
+    pairs = dict(zip(places, sorted(spans, key=lambda span: span.arrived_ns), strict=True))
+    if not all(_fits(span, requests[place]) for place, span in pairs.items()):
+        return None
+    return tuple(pairs[place] for place in range(len(requests)))
 
 
 def _without_choice(key: str) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 from whystall.diagnosis.units import duration
 from whystall.serving.folder import read_run
 from whystall.serving.predictions import Prediction, Replayer, SelfCheck
+from whystall.serving.records import SGLANG
 from whystall.serving.replay import Server
 from whystall.serving.run_analysis import Analysis, analyze_run
 from whystall.trace.files import Limits
@@ -87,6 +88,11 @@ def changed_server(server: Server, changes: Mapping[str, int | bool]) -> Server:
 
 def _without_replay(analysis: Analysis) -> str:
     """The reason why nothing can be replayed."""
+    if analysis.settings.server == SGLANG:
+        return (
+            "No answer: the replay has vLLM's scheduler and needs each step, and SGLang's log has every prefill and "
+            "few of the decodes."
+        )
     if analysis.run.engines > 1:
         return f"No answer: the log is of {analysis.run.engines} engines, and the replay has one."
     if analysis.run.iterations is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -11,7 +10,8 @@ from whystall.serving.readers.reader import Source
 from whystall.serving.records import Metrics, Part, Settings
 
 _LINE: Final = re.compile(rb'^vllm:([a-z0-9_]{1,80})(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})? (\S{1,40})')
-_LABEL: Final = re.compile(rb'(\w{1,60})="((?:[^"\\]|\\.){0,80})"')
+LABEL: Final = re.compile(rb'(\w{1,60})="((?:[^"\\]|\\.){0,80})"')
+"""A label with its value."""
 _CONFIG: Final = (b"block_size", b"num_gpu_blocks", b"enable_prefix_caching")
 _OLDER: Final = {
     "gpu_cache_usage_perc": "kv_cache_usage_perc",
@@ -22,11 +22,12 @@ _OLDER: Final = {
 }
 """Names of servers before 0.32, and those of 0.32."""
 _SPLIT: Final = {"num_requests_waiting_by_reason": b"reason", "prompt_tokens_by_source": b"source"}
-_PLAIN: Final = re.compile(r"[a-z_]{1,40}\Z")
+PLAIN: Final = re.compile(r"[a-z_]{1,40}\Z")
 _MOST_NAMES: Final = 2_000
+_LARGEST: Final = 1e18  # also leaves out infinity and NaN
 _BUCKETS: Final = "_bucket"
-_PROCESS_START: Final = b"process_start_time_seconds "
-_PROCESS_CPU: Final = b"process_cpu_seconds_total "
+PROCESS_START: Final = b"process_start_time_seconds "
+PROCESS_CPU: Final = b"process_cpu_seconds_total "
 
 
 class Prometheus:
@@ -36,7 +37,11 @@ class Prometheus:
 
     def recognizes(self, head: bytes) -> bool:
         """Whether series of vLLM's, or their descriptions, are in the head."""
-        return b"vllm:" in head and (b"\n# TYPE " in head or head.startswith((b"# HELP ", b"# TYPE ")))
+        return (
+            b"vllm:" in head
+            and b"sglang:" not in head
+            and (b"\n# TYPE " in head or head.startswith((b"# HELP ", b"# TYPE ")))
+        )
 
     def read(self, source: Source) -> Part:
         """Sums over all engines of each series."""
@@ -52,23 +57,23 @@ def metrics_of(lines: Iterable[bytes]) -> Metrics:
     engines: dict[str, float] = {}
     started: float | None = None
     for line in lines:
-        if line.startswith(_PROCESS_START):
-            started = _number(line.removeprefix(_PROCESS_START).split()[:1])
-        elif line.startswith(_PROCESS_CPU) and (used := _number(line.removeprefix(_PROCESS_CPU).split()[:1])):
+        if line.startswith(PROCESS_START):
+            started = number(line.removeprefix(PROCESS_START).split()[:1])
+        elif line.startswith(PROCESS_CPU) and (used := number(line.removeprefix(PROCESS_CPU).split()[:1])):
             values["process_cpu_seconds"] = used
         found = _LINE.match(line)
         name = None if found is None else found[1].decode().removesuffix("_total")
         if found is None or name is None or name.endswith((_BUCKETS, "_created")) or len(values) > _MOST_NAMES:
             continue
-        labels = dict(_LABEL.findall(found[2] or b""))
+        labels = dict(LABEL.findall(found[2] or b""))
         if name == "cache_config_info":
             config |= {key.decode(): labels[key].decode("ascii", "replace") for key in _CONFIG if key in labels}
             continue
-        value = _number([found[3]])
+        value = number([found[3]])
         if value is None:
             continue
         name = _OLDER.get(name, name)
-        if name in _SPLIT and _PLAIN.match(part := labels.get(_SPLIT[name], b"").decode("ascii", "replace")):
+        if name in _SPLIT and PLAIN.match(part := labels.get(_SPLIT[name], b"").decode("ascii", "replace")):
             name = f"{name}.{part}"
         values[name] = values.get(name, 0.0) + value
         if name == "request_success" and len(engine := labels.get(b"engine", b"0")) <= 6 and engine.isdigit():
@@ -76,12 +81,13 @@ def metrics_of(lines: Iterable[bytes]) -> Metrics:
     return Metrics(values, config, engines, started)
 
 
-def _number(words: list[bytes]) -> float | None:
+def number(words: list[bytes]) -> float | None:
+    """The number that the first word is; ``None`` for one that no counter reaches."""
     try:
         value = float(words[0])
     except (IndexError, ValueError):
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) < _LARGEST else None
 
 
 def _settings(config: Mapping[str, str]) -> Settings:

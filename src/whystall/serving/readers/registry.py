@@ -9,12 +9,17 @@ from whystall.serving.readers.metrics_series import MetricsSeries
 from whystall.serving.readers.otlp import Otlp
 from whystall.serving.readers.prometheus import Prometheus
 from whystall.serving.readers.reader import ServingReader
+from whystall.serving.readers.sglang_log import SglangLog
+from whystall.serving.readers.sglang_metrics import SglangMetrics
+from whystall.serving.readers.sglang_requests import SglangRequests
 from whystall.serving.readers.timed_trace import TimedTrace
 from whystall.serving.readers.vllm_log import VllmLog
 from whystall.serving.readers.worker_trace import WorkerTrace
 
 READERS: tuple[ServingReader, ...] = (
     Prometheus(),
+    SglangMetrics(),
+    SglangRequests(),
     MetricsSeries(),
     Guidellm(),
     Aiperf(),
@@ -23,6 +28,7 @@ READERS: tuple[ServingReader, ...] = (
     WorkerTrace(),
     Otlp(),
     VllmLog(),
+    SglangLog(),
 )
 
 

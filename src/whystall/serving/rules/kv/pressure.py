@@ -51,12 +51,15 @@ def find(case: Case) -> Finding | None:
 
 def _by_metrics(case: Case) -> Finding | None:
     """Without steps: preemptions are counted, and the mean of the queue is known."""
-    preemptions = case.run.counted("num_preemptions")
+    lines = case.run.batches
+    preemptions = case.run.counted("num_preemptions") or (lines.retracted if lines is not None else 0)
     queued = case.run.counted("request_queue_time_seconds_sum")
     requests = case.run.counted("request_queue_time_seconds_count")
-    if not preemptions or queued is None or not requests:
+    mean: float = case.mean(Part.QUEUE)
+    if queued is not None and requests:
+        mean = queued / requests * 1e9
+    if not preemptions or not mean:
         return None
-    mean = queued / requests * 1e9
     if case.share(mean) < CAUSE.threshold("least_share"):
         return None
     return case.finding(

@@ -9,12 +9,15 @@ from whystall.serving.case import Case
 from whystall.serving.cause import Evidence, Finding, Rule, cause_beside
 from whystall.serving.parts import Part
 from whystall.serving.predictions import Prediction, Replayer
+from whystall.serving.records import BatchLines
 
 CAUSE: Final = cause_beside(__name__)
 
 
 def find(case: Case) -> Finding | None:
     """A queue for places, with room in the cache."""
+    if case.run.iterations is None and case.run.batches is not None:
+        return _by_batches(case, case.run.batches)
     steps, limit = case.run.iterations, case.settings.max_num_seqs
     queued = case.mean(Part.QUEUE)
     if steps is None or limit is None or case.share(queued) < CAUSE.threshold("least_share"):
@@ -36,6 +39,30 @@ def find(case: Case) -> Finding | None:
         Evidence("cache in use, mean", used, "share"),
         remedy=f"Raise --max-num-seqs (it is {limit:,}), here to {wanted:,}.",
         prediction=case.predict(lambda replayer: _more(replayer, wanted)),
+    )
+
+
+def _by_batches(case: Case, lines: BatchLines) -> Finding | None:
+    """The same by the log's lines on batches: those with a queue have all places taken."""
+    queued, limit = case.mean(Part.QUEUE), case.settings.max_num_seqs
+    waits = lines.waiting > 0
+    if limit is None or not waits.any() or case.share(queued) < CAUSE.threshold("least_share"):
+        return None
+    by_seats = float((lines.running[waits] >= limit).mean())
+    known = lines.kv_permille[waits & (lines.kv_permille >= 0)]
+    used = float(known.mean()) / 1000 if len(known) else 0.0
+    if by_seats < CAUSE.threshold("least_of_queue") or used > CAUSE.threshold("most_cache"):
+        return None
+    wanted = _power_of_two(int((lines.running + lines.waiting).max()))
+    return case.finding(
+        CAUSE,
+        f"The configuration is at fault: requests wait {duration(queued)} in the queue because --max-num-seqs is "
+        f"{limit:,}, while {used:.1%} of the cache is in use.",
+        queued,
+        Evidence("queue, mean", queued, "ns"),
+        Evidence("of the lines with a queue, all places taken", by_seats, "share"),
+        Evidence("cache in use in these lines, mean", used, "share"),
+        remedy=f"Raise --max-num-seqs (it is {limit:,}), here to {wanted:,}.",
     )
 
 
