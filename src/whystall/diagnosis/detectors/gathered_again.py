@@ -1,4 +1,8 @@
-"""Parameters that FSDP gathers for the forward pass, gives back, and gathers again for the backward pass."""
+"""Parameters that are gathered for the forward pass, given back, and gathered again for the backward pass.
+
+FSDP marks its gathers; DeepSpeed (ZeRO-3) and others do not. Without marks a group shares parameters if its forward
+passes gather and reduce nothing: groups that share activations (tensor and sequence parallelism) do both in either.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,24 @@ from whystall.diagnosis.detectors.collectives import Collectives, are, launched_
 from whystall.diagnosis.rank_case import RankCase
 
 _GATHER: Final = re.compile(r"^_?all_?gather", re.IGNORECASE)
+_SUM: Final = re.compile(r"reduce_?scatter|^all_?reduce", re.IGNORECASE)
 _MARK: Final = re.compile(r"^FSDP::|^FullyShardedDataParallel")
 
 
 def gathered_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], float]:
-    """FSDP's gathers of a step's backward pass that its forward pass made, too, by their sizes, and their bytes."""
+    """The gathers of a step's backward pass that its forward pass made, too, by their sizes, and their bytes."""
     out = np.zeros(len(found.node), np.bool_)
     begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(_MARK.match(name)), ("annotations",)))
-    if not len(begin) or not rank.trains:
+    if not rank.trains:
         return out, 0.0
     launched, step = launched_ns(rank, found), step_of(rank, found)
-    gathers = are(found, _GATHER) & (found.size > 0) & within(launched, begin, end) & (step >= 0)
+    gathers = are(found, _GATHER) & (found.size > 0) & (step >= 0)
+    if len(begin):
+        gathers &= within(launched, begin, end)
+    else:
+        gathers &= np.isin(np.array(found.group, object), _of_parameters(rank, found, launched, step))
+    if not gathers.any():
+        return out, 0.0
     at = rank.trace.operators["ts_ns"].to_numpy()
     order = np.argsort(at, kind="stable")
     at = at[order]
@@ -51,3 +62,20 @@ def gathered_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_
         out[repeated] = True
         bytes_of.append(int(found.size[repeated].sum()))
     return out, float(np.median(bytes_of)) if bytes_of else 0.0
+
+
+def _of_parameters(
+    rank: RankCase, found: Collectives, launched: NDArray[np.int64], step: NDArray[np.int64]
+) -> list[str]:
+    """The groups that gather in forward passes, reduce in backward passes, and never the other way round."""
+    begin, end, _ = rank.optimizer_steps
+    inside = (step >= 0) & ~within(launched, begin, end)
+    at = rank.trace.operators["ts_ns"].to_numpy()
+    backward = np.sort(at[rank.backward])
+    starts = np.append(rank.trace.steps["ts_ns"].to_numpy(), np.iinfo(np.int64).max)
+    first = np.append(backward, np.iinfo(np.int64).max)[np.searchsorted(backward, starts[:-1])]
+    ahead = inside & (launched < first[np.maximum(step, 0)])
+    group = np.array(found.group, object)
+    gathers, sums = are(found, _GATHER), are(found, _SUM)
+    sharing = set(group[inside & gathers & ahead]) & set(group[inside & sums & ~ahead])
+    return sorted(sharing - set(group[inside & sums & ahead]))

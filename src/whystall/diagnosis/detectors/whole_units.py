@@ -32,6 +32,7 @@ _SCATTER: Final = re.compile(r"reduce_?scatter", re.IGNORECASE)
 _OF_OPTIMIZERS: Final = "optimizer steps"
 _SHARDED: Final = re.compile(r"FSDP|FullyShardedDataParallel|fsdp::|PartitionedParameter|fetch_sub_module")
 _MOSTLY: Final = 0.5
+_NEARLY_ALL: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ def whole_units(case: Case, rank: RankCase, found: Collectives, limits: Limits) 
             mine = of_group & (step == number)
             parts = (_large(found, gathers & mine, limits.large), _large(found, scatters & mine, limits.large))
             seen += len(parts[0]) > 0
+            if not _hold_most(found, gathers & mine, parts[0]):
+                continue
             if _is_whole(found, computes, rank, parts, number, limits):
                 _left(stays, found, computes, number, parts, took, layers)
                 chosen[np.concatenate(parts)] = True
@@ -128,6 +131,12 @@ def _large(found: Collectives, chosen: Mask, large: float) -> NDArray[np.intp]:
     rows = rows[size >= large * size.max(initial=0)]
     ordered: NDArray[np.intp] = rows[np.argsort(found.start[rows], kind="stable")]
     return ordered
+
+
+def _hold_most(found: Collectives, gathers: Mask, large: NDArray[np.intp]) -> bool:
+    """Whether large gathers bring nearly all that a step gathers: an embedding may be as large as many layers."""
+    size = np.maximum(found.size, 0)
+    return bool(size[large].sum() >= _NEARLY_ALL * size[gathers].sum())
 
 
 def _computes(rank: RankCase) -> _Computes:

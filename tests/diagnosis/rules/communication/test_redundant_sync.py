@@ -430,9 +430,17 @@ WITH_MEMORY: Final = {**A100, "totalGlobalMem": 80 << 30}
 
 
 def gathering(
-    *, again: bool = True, device: dict[str, Any] = WITH_MEMORY, megabytes: int = 64, mark: str = "FSDP::"
+    *,
+    again: bool = True,
+    device: dict[str, Any] = WITH_MEMORY,
+    megabytes: int = 64,
+    mark: str = "FSDP::",
+    scatters: Sequence[bool] = (),
 ) -> Job:
-    """Eight steps of six layers whose parameters are gathered for the forward pass and (``again``) for the backward."""
+    """Eight steps of six layers whose parameters are gathered for the forward pass and (``again``) for the backward.
+
+    ``scatters``: in which of the passes, if any, each layer also scatters sums.
+    """
     job, gather = Job(device), message("_allgather_base", megabytes * MIB)
     for number in job.steps(8):
         for backward in (False, True):
@@ -443,8 +451,20 @@ def gathering(
                         job.python(5_000)
                         job.launch("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage)", 2_000_000, **gather)
                 job.operator("aten::mm", "gemm", 3_000_000, **more)
+                if backward in scatters:
+                    job.launch(NCCL, 500_000, **message("_reduce_scatter_base", megabytes * MIB))
+            if backward and mark == "DeepSpeed":
+                job.operator("PreBackwardFunctionForModuleBackward", **more)
         job.wait()
     return job
+
+
+def test_without_marks_the_sums_of_a_group_show_that_it_shares_parameters() -> None:
+    job = gathering(mark="DeepSpeed", scatters=(True,))
+    finding = found_in(job.built)["communication.redundant-sync"]
+    alone = gathering(again=False, mark="DeepSpeed", scatters=(True,))
+    is_worth(finding, job.step_ns / alone.step_ns, within=0.05)
+    assert '"stage": 2' in str(finding.remedy)
 
 
 def test_parameters_that_are_gathered_for_both_passes() -> None:
@@ -462,6 +482,7 @@ def test_parameters_that_are_gathered_for_both_passes() -> None:
         pytest.param(gathering(again=False), id="kept"),
         pytest.param(gathering(megabytes=8 << 10), id="too large to be kept"),
         pytest.param(gathering(mark="sequence parallel "), id="of another kind"),
+        pytest.param(gathering(mark="sequence parallel ", scatters=(False, True)), id="of activations"),
         pytest.param(gathering(device=A100), id="of unknown memory"),
     ],
 )

@@ -43,6 +43,7 @@ _SURE, _USUAL = 0.5, 0.85
 _FEWEST_PASSES: Final = 2
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 _SUM_OR_SHARE: Final = re.compile(r"^(all_?reduce|_?reduce_?scatter)", re.IGNORECASE)
+_OF_ZERO: Final = re.compile(r"P(re|ost)BackwardFunction|deepspeed/runtime/zero/")
 _GRADIENTS: Final = "gradients of every micro-batch"
 _WEIGHTS: Final = "weights that the replicas have already"
 _GATHERED: Final = "parameters that the forward pass had gathered"
@@ -118,7 +119,7 @@ def unused(case: Case) -> Iterator[Replayed]:
 
 
 def gathered_for_both_passes(case: Case) -> Iterator[Replayed]:
-    """FSDP's gathers for the backward pass, where there is room to keep what the forward pass gathered."""
+    """Gathers for the backward pass, where there is room to keep what the forward pass gathered."""
     for rank in case.ranks:
         _, kept = gathered_again(rank, collectives(case, rank))
         whole, room = memory_bytes(rank), room_bytes(case, rank)
@@ -132,8 +133,13 @@ def gathered_for_both_passes(case: Case) -> Iterator[Replayed]:
         method="replay: without the gathers for the backward pass",
         detail=_GATHERED,
         confidence=0.85,
-        remedy=CAUSE.remedies["kept_gathered"],
+        remedy=CAUSE.remedies["kept_by_zero" if any(map(_is_of_zero, case.ranks)) else "kept_gathered"],
     )
+
+
+def _is_of_zero(rank: RankCase) -> bool:
+    """Whether DeepSpeed shares the parameters: its functions around modules appear in the backward pass."""
+    return bool(rank.host_named(_OF_ZERO.search, ("operators", "annotations", "python_functions")).any())
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
