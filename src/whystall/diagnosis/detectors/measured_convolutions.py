@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from whystall.diagnosis.detectors.converted_convolutions import CONVOLUTION
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask
-from whystall.trace.columns import matching
+from whystall.trace.columns import codes, matching
 from whystall.trace.link import rows_of
 
 # cuDNN's and MIOpen's searches record an event before and behind each trial, wait for the second, and take the time
@@ -46,40 +46,46 @@ def measured_until(rank: RankCase) -> NDArray[np.int64] | None:
 
 
 def trials(rank: RankCase) -> Mask:
-    """The device events that are trials: launched within such a convolution between two records of events.
+    """The device events that are trials: launched within such a convolution before a record that is waited for.
 
-    Where no records are known: before the last trial was timed.
+    A backward call searches twice, and runs the best kernel between: the record behind that one begins a trial. Where
+    no records are known, all events before the last trial was timed are trials.
     """
     events, calls = rank.trace.device_events, rank.trace.runtime_calls
     until = measured_until(rank)
     if until is None:
         return np.zeros(len(events), np.bool_)
-    launch = rows_of(events["launch"])
+    launch, operator = rows_of(events["launch"]), rows_of(events["operator"])
     start = np.append(calls["ts_ns"].to_numpy(), np.iinfo(np.int64).max)
-    at, operator = start[launch], rows_of(events["operator"])
-    tried: Mask = at < until[operator]
-    within = rows_of(calls["operator"])
-    rows = np.flatnonzero(matching(calls["name"], lambda name: bool(_RECORDS.search(name))) & (within >= 0))
-    order = np.lexsort((start[rows], within[rows]))
-    owner, recorded = within[rows][order].astype(np.int64), start[rows][order]
-    first = np.searchsorted(owner, operator)
-    known = np.append(owner, -1)[first] == operator
-    # The number of records before the launch in its operator: if it is odd, a trial is being timed.
-    instants = np.unique(np.concatenate([recorded, at]))
-    keys = owner * len(instants) + np.searchsorted(instants, recorded)
-    place = np.searchsorted(keys, operator * np.int64(len(instants)) + np.searchsorted(instants, at))
-    before = place - first
-    # Some searches run a kernel once before they time it: then a record follows it directly.
-    in_order = np.lexsort((at, operator))
-    behind = np.full(len(at), np.iinfo(np.int64).max)
-    same = operator[in_order][1:] == operator[in_order][:-1]
-    behind[in_order[:-1][same]] = at[in_order][1:][same]
-    has_next = np.append(owner, -1)[place] == operator
-    next_record = np.where(has_next, np.append(recorded, 0)[place], np.iinfo(np.int64).max)
-    leads = np.zeros(len(until), np.bool_)
-    leads[operator[known & (before == 0) & tried]] = True
-    warmed = leads[operator] & (before % _PAIR == 0) & (next_record < behind)
-    return tried & np.where(known, (before % _PAIR == 1) | warmed, True)
+    tried: Mask = start[launch] < until[operator]
+    records, waits, times = (
+        np.append(matching(calls["name"], of.search), values=False) for of in (_RECORDS, _WAITS, _TIMES)
+    )
+    launches = np.zeros(len(start), np.bool_)
+    launches[launch[tried]] = True
+    owner = np.append(rows_of(calls["operator"]), -1)
+    rows = np.flatnonzero((records | waits | times | launches) & (until[owner] >= 0))
+    rows = rows[np.lexsort((start[rows], owner[rows]))]
+    place = np.full(len(start), -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    # Per call in order: the next record of its operator, and the call after that.
+    last = len(rows)
+    following = np.append(np.minimum.accumulate(np.where(records[rows], np.arange(last), last)[::-1])[::-1], last)
+    ends = np.append(rows, -1)  # -1: no call
+    own = place[launch[tried]]
+    record = following[own]
+    behind = np.minimum(record + 1, last)
+    here = owner[launch[tried]]
+    is_record = (owner[ends[record]] == here) & (record < last)
+    timed = is_record & (owner[ends[behind]] == here) & (waits | times)[ends[behind]]
+    # Some searches run a kernel once before they time it: then a record follows it, and the same kernel again.
+    kernel = np.zeros(len(start), np.int64)
+    kernel[launch[tried]] = codes(events["name"])[tried]
+    warms = is_record & (record == own + 1) & launches[ends[behind]] & (kernel[ends[behind]] == kernel[ends[own]])
+    known = np.isin(here, owner[rows[records[rows]]])
+    out = np.zeros(len(events), np.bool_)
+    out[np.flatnonzero(tried)[timed | warms | ~known]] = True
+    return out
 
 
 def settles(rank: RankCase, until: NDArray[np.int64]) -> bool:

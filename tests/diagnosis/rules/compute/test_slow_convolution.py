@@ -212,26 +212,31 @@ def trying(
     in_steps: tuple[int, ...] = (0,),
     records: bool = True,
     again: bool = False,
+    backward: bool = False,
 ) -> Job:
     """Eight steps of a product of 5 ms and of a convolution of 1 ms, before which a library tries two of 4 ms.
 
-    ``again``: all steps have the same sizes.
+    ``again``: all steps have the same sizes; ``backward``: the call searches twice, for inputs and for weights, and an
+    event that is recorded before each kernel that stays shifts their pairs.
     """
     job = Job(A100)
     for step in job.steps(8):
         tries = often or step in in_steps
         sizes = shaped([16, 64, 56 + (0 if again else step), 56], [64, 64, 3, 3])
-        with job.inside("aten::cudnn_convolution", **sizes):
-            for _ in range(2 if tries else 0):
-                if records:
+        with job.inside("aten::convolution_backward" if backward else "aten::cudnn_convolution", **sizes):
+            for search in range(1 + backward):
+                for _ in range(2 if tries else 0):
+                    if records:
+                        job.call("EventRecord", 2_000)
+                    job.launch(f"void implicit_convolve_sgemm<float, float, {128 + search}>", 4_000_000)
+                    if records:
+                        job.call("EventRecord", 2_000)
+                    job.wait()
+                    if timed:
+                        job.call(timed, 2_000)
+                if backward:
                     job.call("EventRecord", 2_000)
-                job.launch("void implicit_convolve_sgemm<float, float, 128>", 4_000_000)
-                if records:
-                    job.call("EventRecord", 2_000)
-                job.wait()
-                if timed:
-                    job.call(timed, 2_000)
-            job.launch("void implicit_convolve_sgemm<float, float, 1024>", 1_000_000)
+                job.launch(f"void implicit_convolve_sgemm<float, float, {1_024 + search}>", 1_000_000)
         job.operator("aten::mm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn", 5_000_000)
         job.wait()
     return job
@@ -252,6 +257,13 @@ def test_algorithms_that_are_measured_in_each_step_are_worth_the_trials() -> Non
     assert finding.gain.expected == pytest.approx(job.step_ns / (job.step_ns - 2 * 4_000_000), rel=0.05)
     assert finding.remedy is not None
     assert finding.remedy.patch == "torch.backends.cudnn.benchmark = False"
+
+
+def test_a_backward_call_searches_twice() -> None:
+    job = trying(backward=True)
+    finding = found_in(job.built)["compute.slow-convolution"]
+    assert finding.gain is not None
+    assert finding.gain.expected == pytest.approx(job.step_ns / (job.step_ns - 4 * 4_000_000), rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,11 @@ def measured_again(case: Case) -> Iterator[Replayed]:
             attributed_ns=per_step,
             evidence=(
                 evidence.time("kernels that are tried, and their results thrown away", per_step, per=case.per),
-                evidence.count("convolutions that try some", len(measuring) / max(len(steps), 1), per=case.per),
+                evidence.count(
+                    "calls of convolutions that try some, forward and backward",
+                    len(measuring) / max(len(steps), 1),
+                    per=case.per,
+                ),
                 evidence.text("the costliest call", costliest_call(rank, tried)),
             ),
             removal=case.without(nodes),
