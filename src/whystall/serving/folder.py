@@ -91,7 +91,10 @@ def _united(parts: Sequence[Part], notes: list[str]) -> ServedRun:
     if len(clients) > 1:
         notes.append("several results of clients are here: the one with most requests is read")
     if len(steps) > 1:
-        notes.append("several logs with engine steps are here: the longest is read")
+        notes.append(
+            f"{len(steps)} logs with engine steps are here: the longest is read, and requests of another engine are in "
+            "none of its steps"
+        )
     spans = tuple(span for part in parts for span in part.spans)
     run = ServedRun(
         sources=tuple(dict.fromkeys(part.kind for part in parts)),

@@ -117,7 +117,7 @@ class Iterations:
 
 @dataclass(frozen=True, slots=True)
 class BatchLines:
-    """The lines on batches in SGLang's log: each prefill, and a decode every so many steps.
+    """The lines on batches in SGLang's log: each prefill, and one in many decodes.
 
     One entry of each column a line: requests that run and that wait, and the share of the cache in use. The counts are
     of all lines; ``durations`` are queue and forward of single finished requests in nanoseconds, with their prompt and

@@ -13,9 +13,9 @@ from whystall.serving.prefix_cache import PrefixCache
 from whystall.serving.records import SGLANG, Arrival, ClientRequest, Iterations, ServedRun, ServerRequest, Settings
 from whystall.serving.request_ledger import Engine, RequestLedger, ledger_of
 from whystall.serving.server_means import ServerMeans, server_means
-from whystall.serving.step_ledger import StepLedger, ledger_of_steps
+from whystall.serving.step_ledger import StepLedger, alive_after, ledger_of_steps
 from whystall.serving.step_model import Floats, StepModel, context_tokens, fit, prompt_pairs, usual_ns
-from whystall.serving.timeline import Timeline, place_steps
+from whystall.serving.timeline import Timeline, from_token_to_token, place_steps
 
 __all__ = ["Analysis", "analyze_run"]
 
@@ -26,6 +26,17 @@ _CPU_SEQS: Final = 128
 _CPU_TOKENS: Final = 2048
 """Defaults of ``vllm serve`` on the CPU platform, 0.32 (`engine/arg_utils.py`). On GPUs they depend on the memory."""
 _OFTEN: Final = 3  # largest steps of equal size, which chance does not make
+_KNOWN_STEPS: Final = 0.9
+"""Share of steps that need a token's time before tokens say when each step ended."""
+_PARTIAL: Final = (
+    "the server scheduled asynchronously, and its log has only the blocked part of each step: the other part counts as "
+    "engine between steps here, and the cost of a step is too small. A client's result with each token's time "
+    "(vllm bench serve --save-detailed) shows when steps ended"
+)
+_BY_TOKENS: Final = (
+    "the server scheduled asynchronously, and its log has only the blocked part of each step: a step lasts from one "
+    "token to the next here, by the client's clock"
+)
 _FULL_CACHE: Final = 900  # permille of blocks; below it nothing is preempted
 
 
@@ -34,6 +45,7 @@ class Analysis:
     """A served run with its ledgers. ``placed``, ``spans`` and ``blocks`` stand beside the client's requests.
 
     ``usual_ns`` are the model's durations of all steps, ``means`` those of requests where no file names single ones.
+    With ``is_partial`` the steps' durations are only the part in which an asynchronous scheduler was blocked.
     """
 
     run: ServedRun
@@ -50,6 +62,7 @@ class Analysis:
     engine: Engine | None = None
     means: ServerMeans | None = None
     notes: tuple[str, ...] = ()
+    is_partial: bool = False
 
 
 def analyze_run(run: ServedRun) -> Analysis:
@@ -60,11 +73,20 @@ def analyze_run(run: ServedRun) -> Analysis:
     spans = _joined(requests, run.spans)
     steps = _usable(run, notes)
     membership, timeline, model, usual = None, None, None, None
+    is_partial = False
     placed: tuple[Placed | None, ...] = (None,) * len(requests)
     blocks = _blocks(run, PrefixCache(settings.block_tokens))
     if steps is not None:
         membership, placed = _membership(run, steps, settings, blocks, notes)
         timeline = place_steps(steps.elapsed_ns, requests, placed) if any(placed) else None
+        is_partial = bool(settings.async_scheduling)
+        if is_partial and timeline is not None and timeline.known >= _KNOWN_STEPS:
+            alive = np.concatenate(([False], alive_after(len(steps), placed)[:-1] > 0))
+            timeline = from_token_to_token(timeline, alive)
+            steps = replace(steps, elapsed_ns=timeline.end_ns - timeline.start_ns)
+            run, is_partial = replace(run, iterations=steps), False
+        if settings.async_scheduling:
+            notes.append(_PARTIAL if is_partial else _BY_TOKENS)
         composition = _composition(steps, requests, placed)
         model = fit(steps, *composition)
         usual = None if model is None else usual_ns(model, steps, *composition)
@@ -88,6 +110,7 @@ def analyze_run(run: ServedRun) -> Analysis:
         engine,
         None if ledgers else server_means(run),
         tuple(notes),
+        is_partial,
     )
 
 

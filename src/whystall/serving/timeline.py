@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from whystall.serving.membership import Placed
 from whystall.serving.records import ClientRequest, Ints
 
+Flags = npt.NDArray[np.bool_]
 _NEVER: Final = np.iinfo(np.int64).max // 2
 
 
@@ -22,13 +24,14 @@ _NEVER: Final = np.iinfo(np.int64).max // 2
 class Timeline:
     """Begin and end of each step on the client's clock, and when the first client had a token of it or a later one.
 
-    ``usual_gap_ns`` is the median time between busy steps.
+    ``usual_gap_ns`` is the median time between busy steps, ``known`` the share of steps with a token of their own.
     """
 
     start_ns: Ints
     end_ns: Ints
     usual_gap_ns: int
     seen_ns: Ints
+    known: float = 1.0
 
 
 def place_steps(
@@ -46,7 +49,18 @@ def place_steps(
     start = end - elapsed_ns
     gaps = start[1:] - end[:-1]
     first = np.minimum.accumulate(np.where(seen < _NEVER, seen, end)[::-1])[::-1]
-    return Timeline(start, end, int(np.median(gaps)) if len(gaps) else 0, first)
+    known = float((seen < _NEVER).mean())
+    return Timeline(start, end, int(np.median(gaps)) if len(gaps) else 0, first, known)
+
+
+def from_token_to_token(times: Timeline, alive: Flags) -> Timeline:
+    """The timeline of a server whose log has a part of each step: a step begins when the one before it has ended.
+
+    ``alive`` says for each step whether requests went on into it from the one before.
+    """
+    start = times.start_ns.copy()
+    start[1:][alive[1:]] = times.end_ns[:-1][alive[1:]]
+    return Timeline(start, times.end_ns, 0, times.seen_ns, times.known)
 
 
 def _arrivals(request: ClientRequest, placed: Placed) -> tuple[Ints, Ints]:

@@ -45,7 +45,7 @@ def answer(analysis: Analysis, changes: Mapping[str, int | bool]) -> Answer:
     replayer = Replayer(analysis) if any(analysis.placed) else None
     check = None if replayer is None else replayer.check
     prediction = None
-    if replayer is None or check is None:
+    if replayer is None or check is None or analysis.is_partial:
         headline = _without_replay(analysis)
     elif not check.is_trusted:
         headline = _too_far_off(check)
@@ -87,24 +87,40 @@ def changed_server(server: Server, changes: Mapping[str, int | bool]) -> Server:
 
 
 def _without_replay(analysis: Analysis) -> str:
-    """The reason why nothing can be replayed."""
-    if analysis.settings.server == SGLANG:
-        return (
-            "No answer: the replay has vLLM's scheduler and needs each step, and SGLang's log has every prefill and "
-            "few of the decodes."
-        )
-    if analysis.run.engines > 1:
-        return f"No answer: the log is of {analysis.run.engines} engines, and the replay has one."
-    if analysis.run.iterations is None:
-        return (
-            "No answer: the replay takes the cost of a step from the server's log, and no line of a step is here. "
-            "Start the server with --enable-logging-iteration-details, and repeat the load."
-        )
-    if analysis.run.client is None:
-        return "No answer: no file names single requests; put the result of the load's client beside these files."
-    if not any(analysis.placed):
-        return "No answer: the steps in the log do not follow from the requests of the client."
-    return "No answer: the run has too few steps, too many tokens, or no times of sending for a replay."
+    """The reason why nothing can be replayed: the first that holds."""
+    run, engines = analysis.run, analysis.run.engines
+    reasons = (
+        (
+            analysis.settings.server == SGLANG,
+            (
+                "the replay has vLLM's scheduler and needs each step, and SGLang's log has every prefill and few of the "
+                "decodes"
+            ),
+        ),
+        (engines > 1, f"the log is of {engines} engines, and the replay has one"),
+        (
+            run.iterations is None,
+            (
+                "the replay takes the cost of a step from the server's log, and no line of a step is here. Start the "
+                "server with --enable-logging-iteration-details, and repeat the load"
+            ),
+        ),
+        (
+            run.client is None,
+            "no file names single requests; put the result of the load's client beside these files",
+        ),
+        (
+            analysis.is_partial,
+            (
+                "the server scheduled asynchronously, and its log has only the blocked part of each step. A client's "
+                "result with each token's time (vllm bench serve --save-detailed) gives the rest, or a recording with "
+                "--no-async-scheduling"
+            ),
+        ),
+        (not any(analysis.placed), "the steps in the log do not follow from the requests of the client"),
+        (True, "the run has too few steps, too many requests, or no times of sending for a replay"),
+    )
+    return f"No answer: {next(reason for holds, reason in reasons if holds)}."
 
 
 def _too_far_off(check: SelfCheck) -> str:
