@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests import plain_jobs
 from tests.battery.everything import ASPECTS, RAISED
 from tests.battery.programs import LEARNS, OFTEN, PROGRAMS
+from tests.plain_jobs import Ended
 
 from whystall.capture.config import CaptureConfig
 from whystall.capture.launch import watched_environment
@@ -63,19 +65,30 @@ def environment(folder: Path, *, watched: bool) -> dict[str, str]:
     return watched_environment(CaptureConfig(folder=str(folder)), kept) if watched else kept
 
 
-def ran(script: str, home: Path, run: Path, *, watched: bool) -> Seen:
+def of_a_start(script: str, home: Path, run: Path, *, watched: bool) -> Ended:
     done = subprocess.run(
         [sys.executable, script], cwd=home, env=environment(run, watched=watched), input=b"given\n",
         capture_output=True, timeout=TIMEOUT_S, check=False,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def plain(script: str, home: Path, run: Path) -> Ended:
+    return plain_jobs.run([script], home, environment(run, watched=False), b"given\n", TIMEOUT_S)
+
+
+def ran(script: str, home: Path, run: Path, *, watched: bool) -> Seen:
+    done = (
+        of_a_start(script, home, run, watched=watched) if watched or script == EVERYTHING else plain(script, home, run)
+    )
     files = {
         str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(home.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
     said = _ADDRESS.sub(b"", _KINETO.sub(b"", done.stderr)).replace(str(home).encode(), b"")
-    return Seen(done.returncode, _ADDRESS.sub(b"", done.stdout), said, files)
+    return Seen(done.code, _ADDRESS.sub(b"", done.stdout), said, files)
 
 
 @pytest.fixture(scope="session")

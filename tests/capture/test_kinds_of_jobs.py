@@ -6,7 +6,8 @@ import json
 import sys
 
 import pytest
-from tests.capture.conftest import JOBS, Jobs, Ran
+from tests import plain_jobs
+from tests.capture.conftest import JOBS, TIMEOUT_S, Jobs, Ran
 
 import whystall
 
@@ -57,7 +58,9 @@ print(answered)
 
 
 def run_both_ways(jobs: Jobs, *words: str) -> tuple[Ran, Ran]:
-    return jobs.command(sys.executable, JOB, *words, LASTS_S="0.3"), jobs.whystall(JOB, *words)
+    plain = plain_jobs.run([JOB, *words], jobs.home, jobs.environment(LASTS_S="0.3"), timeout_s=TIMEOUT_S)
+    without = Ran(plain.code, plain.stdout.decode(), plain.stderr.decode(), jobs.folder)
+    return without, jobs.whystall(JOB, *words)
 
 
 def assert_unharmed(without: Ran, ran: Ran) -> None:
