@@ -233,6 +233,31 @@ def test_few_stretches_of_python_or_named_ones_are_work_of_its_own(job: Job) -> 
     assert "host.python" in found_in(job.built)
 
 
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("MatMul8bitLt", True),
+        ("mylib::rope", True),
+        ("CompiledFunction", False),
+        ("aten::layer_norm", False),
+        ("RopeBackward", False),
+    ],
+)
+def test_an_operator_that_is_composed_of_small_ones_is_named(name: str, *, named: bool) -> None:
+    """A library's operator launches ten kernels in each of twenty calls, and the model a few more between them."""
+    job = Job()
+    for _ in job.steps(8):
+        for call in range(20):
+            with job.inside(name):
+                for number in range(10):
+                    job.operator(f"aten::special_{(7 * call + number) % 40}", ATEN, 2_000)
+            job.operator("aten::mm", "ampere_sgemm_128x128_nn", 3_000)
+        job.wait()
+    found = found_in(job.built)["host.launch-bound"]
+    assert found.title.endswith(f": {name} launches most of them") == named
+    assert ("fused implementation" in str(found.remedy)) == named
+
+
 def test_python_is_not_lost_where_the_usual_kernel_is_long() -> None:
     """The host takes 14.5 ms, 58 us for each event, and the usual kernel takes 80: no rule on launches names it."""
     job = Job()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -21,11 +22,13 @@ from whystall.diagnosis.detectors.kernels import close_up
 from whystall.diagnosis.detectors.launching import launching, median_kernel_ns
 from whystall.diagnosis.detectors.loops import loops_of_calls, while_idle
 from whystall.diagnosis.detectors.loops_over_elements import is_most, without_loops
+from whystall.diagnosis.detectors.outer_calls import outer_calls
+from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import LATENCY_NS, Change, Mask, NodeKind
-from whystall.trace.columns import matching
+from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import rows_of
 from whystall.vocabulary.compiled_code import REGION
 from whystall.vocabulary.runtime_calls import is_call
@@ -36,6 +39,10 @@ _SLOW_CALL_NS: Final = int(CAUSE.threshold("slow_call_ns"))
 _LOOP_CALLS: Final = int(CAUSE.threshold("loop_calls"))
 _LOOP_ROUNDS: Final = int(CAUSE.threshold("loop_rounds"))
 _MOSTLY_LOOPED: Final = CAUSE.threshold("mostly_looped")
+_FEWEST_CALLS: Final = CAUSE.threshold("composed_calls")
+_OF_TORCH: Final = re.compile(
+    r"(aten|autograd|torch|c10d|nccl|profiler|prims|inductor|triton)::|\W|Torch-Compiled|.*(Backward\d*|Step|Compiled\w*)$"
+)
 _PIECES: Final = CAUSE.threshold("pieces")
 """torch's name of a call of compiled code, with its number."""
 _LONGEST_MEDIAN_NS: Final = int(CAUSE.threshold("longest_median_ns"))
@@ -103,6 +110,7 @@ def _as_one_graph(
     looped = _is_of_loops(case, rank, idle)
     regions = _compiled_regions(case, rank)
     in_pieces = regions >= _PIECES
+    composed = None if looped or in_pieces else _composed(case, rank, idle)
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=late // steps,
@@ -119,7 +127,8 @@ def _as_one_graph(
         ceiling=replace(at_once, delay=graphs.delay),
         method="replay: all launches of a step at once, as from a CUDA graph",
         code=code_of(case, idle),
-        remedy=CAUSE.remedies["looped" if looped else "in_pieces"] if looped or in_pieces else None,
+        detail="" if composed is None else f"{composed} launches most of them",
+        remedy=_remedy(looped=looped, in_pieces=in_pieces, composed=composed is not None),
         needs_first=("host.sync",) if not looped and "when_waits" in circumstances(case) else (),
         ranks=(rank.rank,),
         uncertainty=0.25,
@@ -127,6 +136,32 @@ def _as_one_graph(
         # That the calls themselves are slow is no general symptom: more specific causes do not make them so.
         tier=0 if slow else 2,
         rivals=("host.python", "host.sync", "input.synchronous-loader"),
+    )
+
+
+def _remedy(*, looped: bool, in_pieces: bool, composed: bool) -> Remedy | None:
+    named = {"looped": looped, "in_pieces": in_pieces, "composed": composed}
+    return next((CAUSE.remedies[name] for name, is_it in named.items() if is_it), None)
+
+
+def _composed(case: Case, rank: RankCase, idle: Mask) -> str | None:
+    """The operator outside of torch's own in which most of the host's work is done while the device idles.
+
+    A library or the job composes it of small ones: a `torch.autograd.Function`, or an operator that it registered.
+    """
+    table, calls = rank.trace.operators, outer_calls(rank)
+    own = calls[matching(table["name"], lambda name: not _OF_TORCH.match(name))[calls]]
+    if not len(own):
+        return None
+    took = table["duration_ns"].to_numpy()[own]
+    name = codes(table["name"])[own]
+    longest = int(np.argmax(np.bincount(name, weights=took)))
+    rows = own[name == longest]
+    if len(rows) < _FEWEST_CALLS * case.steps:
+        return None
+    inside = idle & case.host_within_operators(rank, rows.astype(np.int64))
+    return (
+        str(distinct(table["name"])[longest]) if case.time_of(inside) >= _MOSTLY_LOOPED * case.time_of(idle) else None
     )
 
 
