@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,39 @@ def test_without_two_readings_there_is_no_mean(tmp_path: Path) -> None:
     assert found.server_means is None
     assert found.blame == "unknown"
     assert found.steps is not None
+
+
+def gauges(rows: list[tuple[int, int, float]]) -> str:
+    """The series that ``serve run`` and ``serve watch`` keep of running and waiting requests and the cache."""
+    lines = [
+        {"at_s": float(at), "running": running, "waiting": waiting, "cache": cache}
+        for at, (running, waiting, cache) in enumerate(rows)
+    ]
+    return '{"schema":"whystall.serving-series/1"}\n' + "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_found"),
+    [
+        ([(1, 5, 0.1), (1, 9, 0.1), (1, 7, 0.1), (0, 0, 0.0)], True),
+        ([(1, 5, 0.9), (1, 9, 0.9), (1, 7, 0.9)], False),
+        ([(1, 5, 0.1), (7, 9, 0.1), (4, 7, 0.1), (9, 2, 0.1)], False),
+        ([(1, 5, 0.1), (1, 0, 0.1)], False),
+    ],
+    ids=["always-one", "cache-full", "never-the-same", "two-readings"],
+)
+def test_gauges_alone_hint_at_too_few_places(
+    tmp_path: Path, rows: list[tuple[int, int, float]], is_found: bool
+) -> None:
+    Engine(max_num_seqs=1).serve(steady()).write(tmp_path)
+    (tmp_path / "series").write_text(gauges(rows))
+
+    found = explain_run([tmp_path / name for name in ("d", "e", "series")])
+
+    assert [one.cause.id for one in found.findings] == (["sched.max-num-seqs"] if is_found else [])
+    if is_found:
+        assert not found.findings[0].certain
+        assert "no more than 1 run at once" in found.headline
 
 
 @pytest.mark.parametrize(

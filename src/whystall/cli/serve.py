@@ -28,27 +28,35 @@ class Serve:
         parser.usage = (
             "whystall serve report [options] PATH...\n"
             "       whystall serve what-if [options] PATH... --max-num-batched-tokens N\n"
+            "       whystall serve watch [-o DIR] [--every S] [--report-every S] [--for S] [-f] URL\n"
             "       whystall serve run [-o DIR] [--every S] [--no-flags] [-f] -- vllm serve MODEL [ARGS...]"
         )
         parser.add_argument(
             "action",
-            choices=("report", "what-if", "run"),
-            help="report: explain a run from its files; what-if: replay it with other settings; run: start a server, "
-            "record it, and report when it stops",
+            choices=("report", "what-if", "watch", "run"),
+            help="report: explain a run from its files; what-if: replay it with other settings; watch: follow a server "
+            "that runs; run: start a server, record it, and report when it stops",
         )
         parser.add_argument(
             "paths",
             nargs="+",
-            metavar="PATH|COMMAND",
+            metavar="PATH|URL|COMMAND",
             help="report, what-if: a folder with the files of a served run, or the files, found by content, plain or "
-            "gzip; run: the server's command, after --",
+            "gzip; watch: the server's address; run: its command, after --",
         )
         parser.add_argument(
-            "--every", default="1", metavar="S", help="run: seconds between two readings of /metrics (1; at least 0.33)"
+            "--every",
+            default="1",
+            metavar="S",
+            help="run, watch: seconds between two readings of /metrics (1; at least 0.33)",
         )
         parser.add_argument(
             "--no-flags", action="store_true", help="run: do not add the flag that logs each engine step"
         )
+        parser.add_argument(
+            "--report-every", default="60", metavar="S", help="watch: seconds between two reports (60; at least 1)"
+        )
+        parser.add_argument("--for", dest="seconds", metavar="S", help="watch: end after S seconds (else with Ctrl+C)")
         parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
         parser.add_argument("--no-limits", action="store_true", help="read a packed file at any unpacked size")
         parser.add_argument(
@@ -57,7 +65,8 @@ class Serve:
             action="append",
             default=[],
             metavar="FILE|DIR",
-            help="report, what-if: also write .html, .json or .txt; run: the run's folder (whystall-runs/TIME-serve)",
+            help="report, what-if: also write .html, .json or .txt; run, watch: the folder of the run "
+            "(whystall-runs/TIME-serve)",
         )
         output.add_force(parser)
         serve_flags.add_flags(parser)
@@ -70,6 +79,10 @@ class Serve:
             if options.json or options.no_limits:
                 raise UsageError("--json and --no-limits belong to `serve report DIR`, when the server has stopped")
             return serve_run.run(options.paths, options, console)
+        if options.action == "watch":
+            from whystall.cli import serve_watch
+
+            return serve_watch.run(options, console)
         if options.action == "what-if":
             from whystall.cli import serve_what_if
 
@@ -82,7 +95,7 @@ class Serve:
         from whystall.serving.outcome import explain_run
 
         found = explain_run([Path(name) for name in options.paths], inputs.limits(options))
-        output.print_and_write(options, console, lambda _: serving_document(found), lambda: _json(found))
+        output.print_and_write(options, console, lambda _: serving_document(found), lambda: as_json(found))
         console.next(_next(found))
         return 0
 
@@ -97,7 +110,8 @@ def _next(found: Outcome) -> str:
     return "repeat the same arrivals with the change, and compare both reports"
 
 
-def _json(found: Outcome) -> str:
+def as_json(found: Outcome) -> str:
+    """The outcome as JSON."""
     import msgspec
 
     body = {"schema": SCHEMA} | msgspec.to_builtins(found)

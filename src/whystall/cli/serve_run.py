@@ -36,11 +36,11 @@ def run(words: Sequence[str], options: Namespace, console: Console) -> int:
     from whystall.run_folder.description import encode
     from whystall.serving.recording.command import server_command
 
-    every_s = _interval(options.every)
+    every_s = interval(options.every)
     command = server_command(words)
     added = _additions(words, command, unchanged=options.no_flags)
-    folder = _folder(options)
-    running = _description(words)
+    folder = folder_of(options)
+    running = describe(words)
     claim(folder, force=options.force, since_s=None, marker=encode(running))
     with _Recording(folder, None if command is None else command.port, every_s, added) as recording:
         flags = added.flags(recording.endpoint)
@@ -71,11 +71,11 @@ class _Recording:
         from whystall.run_folder.layout import SERVER_LOG, SERVER_SPANS
         from whystall.serving.recording.output_copy import OutputCopy
         from whystall.serving.recording.own_lines import OwnLines
-        from whystall.serving.recording.scrape import Scrape
+        from whystall.serving.recording.scrape import Scrape, on_loopback
         from whystall.serving.recording.spans import SpanReceiver
 
         self.own = OwnLines(steps=added.steps)
-        self.scrape = Scrape(folder, port, every_s, self.own, time.time())
+        self.scrape = Scrape(folder, on_loopback(port), every_s, self.own, time.time())
         self._receiver: SpanReceiver | None = None
         try:
             self.copy = OutputCopy(folder / SERVER_LOG, self.own)
@@ -146,7 +146,8 @@ def _ending(flags: Sequence[str], added: Additions) -> str:
     return (f", with {names}" if names else "") + (f"; {added.reason}" if added.reason else "")
 
 
-def _interval(text: str) -> float:
+def interval(text: str) -> float:
+    """The seconds between two readings. Raises ``UsageError``."""
     from whystall.serving.recording.scrape import FASTEST_S
 
     try:
@@ -158,17 +159,18 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def _folder(options: Namespace) -> Path:
-    """The folder: ``-o``, or one of its own."""
+def folder_of(options: Namespace) -> Path:
+    """The folder: ``-o``, or one of its own. Raises ``UsageError``."""
     from whystall.run_folder.layout import folder_for
 
     if len(options.output) > 1:
-        raise UsageError("`serve run` takes one -o: the folder of the run")
+        raise UsageError(f"`serve {options.action}` takes one -o: the folder of the run")
     chosen = options.output[0] if options.output else None
     return folder_for("serve", chosen, now=time.localtime(), environment={})
 
 
-def _description(words: Sequence[str]) -> RunDescription:
+def describe(words: Sequence[str]) -> RunDescription:
+    """The description of a run that begins now."""
     from whystall.run_folder.alive import this_process
     from whystall.run_folder.description import RunDescription
 

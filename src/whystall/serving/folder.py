@@ -12,6 +12,7 @@ from whystall.serving.readers.registry import reader_of
 from whystall.serving.records import (
     BY_SERVER,
     Arrival,
+    BatchLines,
     ClientRequest,
     ClientRun,
     Part,
@@ -106,9 +107,14 @@ def _united(parts: Sequence[Part], notes: list[str]) -> ServedRun:
         settings=_settings(parts),
         engines=max(part.engines for part in parts),
         waiting=tuple(count for part in parts for count in part.waiting),
-        batches=max((part.batches for part in parts if part.batches is not None), key=len, default=None),
+        batches=max((part.batches for part in parts if part.batches is not None), key=_said, default=None),
     )
     return replace(_with_metrics(run, parts, notes), notes=tuple(notes))
+
+
+def _said(lines: BatchLines) -> tuple[bool, int]:
+    """The order of lines on batches: those of a log before readings of gauges, then by their number."""
+    return bool(lines.prefills + lines.decodes + len(lines.durations)), len(lines)
 
 
 def _by_server(spans: Sequence[ServerRequest]) -> ClientRun | None:

@@ -126,7 +126,7 @@ def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
 
 
 def _batches(lines: BatchLines | None) -> Batches | None:
-    if lines is None or not len(lines):
+    if lines is None or not lines.prefills + lines.decodes:  # readings of gauges are no batches
         return None
     fullest = int(lines.kv_permille.max())
     return Batches(

@@ -93,8 +93,8 @@ def _without_replay(analysis: Analysis) -> str:
         (
             analysis.settings.server == SGLANG,
             (
-                "the replay has vLLM's scheduler and needs each step, and SGLang's log has every prefill and few of the "
-                "decodes"
+                "the replay has vLLM's scheduler and needs each step, and SGLang's log has every prefill and few of "
+                "the decodes"
             ),
         ),
         (engines > 1, f"the log is of {engines} engines, and the replay has one"),

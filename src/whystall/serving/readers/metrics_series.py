@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from whystall.json_text import NotJsonError, parse_json
 from whystall.serving.readers.reader import Source
-from whystall.serving.records import Metrics, Part
+from whystall.serving.records import BatchLines, Metrics, Part
 
 __all__ = ["HEAD", "Counts", "MetricsSeries"]
 
@@ -19,6 +20,7 @@ _SCHEMA: Final = "whystall.serving-series/1"
 HEAD: Final = b'{"schema":"%s"}' % _SCHEMA.encode()
 """The first line."""
 _MOST: Final = 500_000
+_LARGEST: Final = 1_000_000_000
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -67,8 +69,8 @@ class MetricsSeries:
         return head.startswith(HEAD)
 
     def read(self, source: Source) -> Part:
-        """Running and waiting requests of each reading. A line that was cut is left out."""
-        found: list[tuple[int, int]] = []
+        """Running and waiting requests and the cache of each reading. A line that was cut is left out."""
+        found: list[tuple[int, int, int]] = []
         for line in source.lines():
             if line.startswith(HEAD) or len(found) >= _MOST:
                 continue
@@ -76,5 +78,12 @@ class MetricsSeries:
                 counts = parse_json(line, Counts)
             except NotJsonError:
                 continue
-            found.append((max(counts.running, 0), max(counts.waiting, 0)))
-        return Part(self.kind, waiting=tuple(found))
+            cache = round(min(max(counts.cache, 0.0), 1.0) * 1000)
+            found.append((_count(counts.running), _count(counts.waiting), cache))
+        running, waiting, cached = (np.array([row[place] for row in found], dtype=np.int64) for place in range(3))
+        lines = BatchLines(running, waiting, cached) if found else None
+        return Part(self.kind, waiting=tuple(row[:2] for row in found), batches=lines)
+
+
+def _count(value: int) -> int:
+    return min(max(value, 0), _LARGEST)

@@ -1,4 +1,4 @@
-"""Reads ``/metrics`` of a server on loopback again and again: the first and the last reading, and a series of counts.
+"""Reads ``/metrics`` of a server again and again: the first and the last reading, and a series of counts.
 
 Bounded in time and size, without redirects or proxies. A failure is remembered and tried again, more and more rarely:
 the server and its user go first.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +23,10 @@ from whystall.disk.writing import Over, write
 from whystall.run_folder.layout import METRICS_AFTER, METRICS_BEFORE, METRICS_SERIES
 from whystall.serving.readers.metrics_series import HEAD, Counts
 from whystall.serving.readers.prometheus import metrics_of
+from whystall.serving.readers.sglang_metrics import sglang_metrics_of
 from whystall.serving.recording.own_lines import OwnLines
 
-__all__ = ["FASTEST_S", "Scrape"]
+__all__ = ["FASTEST_S", "Endpoint", "Scrape", "on_loopback"]
 
 FASTEST_S: Final = 1 / 3
 _HOST: Final = "127.0.0.1"
@@ -40,15 +43,37 @@ class _NoReadingError(Exception):
     """An answer that is no reading; the text ends a sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where ``/metrics`` is."""
+
+    host: str
+    port: int
+    path: str = "/metrics"
+    tls: bool = False
+
+    def connection(self) -> http.client.HTTPConnection:
+        """A connection, not yet open."""
+        if self.tls:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_S)
+        return http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
+
+
+def on_loopback(port: int | None) -> Endpoint | None:
+    """The endpoint of a server on this machine."""
+    return None if port is None else Endpoint(_HOST, port)
+
+
 class Scrape:
     """Readings into ``folder`` every ``every_s`` seconds; ``since_s`` is the start of the server (seconds since 1970).
 
-    ``port`` is that of the command; the one that the server announces goes before it.
+    ``endpoint`` is that of the command; the port that the server announces goes before it. ``last_s`` is when the last
+    reading came, by the monotonic clock.
     """
 
-    def __init__(self, folder: Path, port: int | None, every_s: float, own: OwnLines, since_s: float) -> None:
+    def __init__(self, folder: Path, endpoint: Endpoint | None, every_s: float, own: OwnLines, since_s: float) -> None:
         self._folder = folder
-        self._port = port
+        self._endpoint = endpoint
         self._every_s = max(every_s, FASTEST_S)
         self._own = own
         self._since_s = since_s
@@ -59,6 +84,7 @@ class Scrape:
         self._series_bytes = 0
         self._counts: Counts | None = None
         self.readings = 0
+        self.last_s: float | None = None
         self.failure: str | None = None
         self.damage: str | None = None
 
@@ -77,10 +103,11 @@ class Scrape:
     def _run(self) -> None:
         pause = self._every_s
         while not self._ended.wait(pause):
-            if self._where() is None:
+            where = self._where()
+            if where is None:
                 continue
             try:
-                self._take(self._read())
+                self._take(self._read(where))
             except _NoReadingError as error:
                 self.failure = str(error)
             except TimeoutError:
@@ -88,6 +115,10 @@ class Scrape:
             except ConnectionRefusedError:  # before it listens, and when it stops
                 self._close()
                 continue
+            except socket.gaierror:
+                self.failure = "is on a host whose name is not known here"
+            except ssl.SSLError as error:
+                self.failure = f"has no TLS that is trusted here ({error.reason or 'unknown'})"
             except _FAILED:
                 self.failure = self.failure or "broke off its answer"
             else:
@@ -97,18 +128,18 @@ class Scrape:
             pause = min(2 * pause, _RAREST_S)
         self._close()
 
-    def _where(self) -> int | None:
-        return self._own.announced_port or self._port
+    def _where(self) -> Endpoint | None:
+        return on_loopback(self._own.announced_port) or self._endpoint
 
-    def _read(self) -> bytes:
+    def _read(self, where: Endpoint) -> bytes:
         """One reading. Raises `_NoReadingError`, or one of ``_FAILED``."""
         if self._connection is None:
-            connection = http.client.HTTPConnection(_HOST, self._where(), timeout=_TIMEOUT_S)
+            connection = where.connection()
             connection.connect()
             self._connection = connection
             self._own.scrape_from(connection.sock.getsockname()[1])
         deadline = time.monotonic() + _TIMEOUT_S
-        self._connection.request("GET", "/metrics")
+        self._connection.request("GET", where.path)
         answer = self._connection.getresponse()
         if answer.status != http.client.OK:
             raise _NoReadingError(f"answered with status {answer.status}")
@@ -124,19 +155,25 @@ class Scrape:
         return b"".join(pieces)
 
     def _take(self, text: bytes) -> None:
-        metrics = metrics_of(text.split(b"\n"))
+        read = sglang_metrics_of if b"sglang:" in text else metrics_of
+        metrics = read(text.split(b"\n"))
         if "num_requests_running" not in metrics.values:
-            raise _NoReadingError("has no series of vLLM's")
+            raise _NoReadingError("has no series of vLLM's or SGLang's")
         if metrics.created_s is not None and metrics.created_s < self._since_s - _EARLIER_S:
             raise _NoReadingError("belongs to another server, which was there before")
         first = self._last is None
         self._last = text
         self.readings += 1
+        self.last_s = time.monotonic()
         if first:
             self._save(METRICS_BEFORE, text)
         self._append(Counts.of(time.time(), metrics))
         if time.monotonic() - self._saved_s > _SAVE_EVERY_S:
             self._save_last()
+
+    def save(self) -> None:
+        """Writes the last reading now."""
+        self._save_last()
 
     def _save_last(self) -> None:
         if self._last is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from whystall.diagnosis.units import duration
 from whystall.serving.case import Case
 from whystall.serving.cause import Evidence, Finding, Rule, cause_beside
@@ -12,6 +14,7 @@ from whystall.serving.predictions import Prediction, Replayer
 from whystall.serving.records import BatchLines
 
 CAUSE: Final = cause_beside(__name__)
+_FEWEST_LINES: Final = 3  # with a queue: one may be the moment between two steps
 
 
 def find(case: Case) -> Finding | None:
@@ -43,26 +46,34 @@ def find(case: Case) -> Finding | None:
 
 
 def _by_batches(case: Case, lines: BatchLines) -> Finding | None:
-    """The same by the log's lines on batches: those with a queue have all places taken."""
-    queued, limit = case.mean(Part.QUEUE), case.settings.max_num_seqs
+    """The same by a log's lines on batches or by readings of the gauges: those with a queue have all places taken.
+
+    A limit that no file states is the number of requests that run in most of these lines, and perhaps so.
+    """
+    queued, stated = case.mean(Part.QUEUE), case.settings.max_num_seqs
     waits = lines.waiting > 0
-    if limit is None or not waits.any() or case.share(queued) < CAUSE.threshold("least_share"):
+    if int(waits.sum()) < _FEWEST_LINES or case.share(queued) < CAUSE.threshold("least_share"):
         return None
+    limit = stated or int(np.median(lines.running[waits]))
     by_seats = float((lines.running[waits] >= limit).mean())
+    if stated is None:
+        by_seats = float((lines.running[waits] == limit).mean())
     known = lines.kv_permille[waits & (lines.kv_permille >= 0)]
     used = float(known.mean()) / 1000 if len(known) else 0.0
-    if by_seats < CAUSE.threshold("least_of_queue") or used > CAUSE.threshold("most_cache"):
+    if limit < 1 or by_seats < CAUSE.threshold("least_of_queue") or used > CAUSE.threshold("most_cache"):
         return None
     wanted = _power_of_two(int((lines.running + lines.waiting).max()))
+    most = f"--max-num-seqs is {limit:,}" if stated else f"no more than {limit:,} run at once (--max-num-seqs)"
     return case.finding(
         CAUSE,
-        f"The configuration is at fault: requests wait {duration(queued)} in the queue because --max-num-seqs is "
-        f"{limit:,}, while {used:.1%} of the cache is in use.",
+        f"The configuration is {'' if stated else 'probably '}at fault: requests wait {duration(queued)} in the queue "
+        f"because {most}, while {used:.1%} of the cache is in use.",
         queued,
         Evidence("queue, mean", queued, "ns"),
-        Evidence("of the lines with a queue, all places taken", by_seats, "share"),
-        Evidence("cache in use in these lines, mean", used, "share"),
+        Evidence("of the readings with a queue, all places taken", by_seats, "share"),
+        Evidence("cache in use in these, mean", used, "share"),
         remedy=f"Raise --max-num-seqs (it is {limit:,}), here to {wanted:,}.",
+        certain=stated is not None,
     )
 
 
