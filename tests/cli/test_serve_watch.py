@@ -114,7 +114,8 @@ def test_a_server_of_sglang_is_followed(cli: Cli, sglang: Metrics, tmp_path: Pat
     assert "secret" not in outcome.out + outcome.err
 
 
-def test_ctrl_c_ends_it_with_a_report_and_leaves_the_server(vllm: Metrics, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_a_report_and_leaves_the_server(vllm: Metrics, tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "whystall", "serve", "watch", vllm.url, "--every", "0.34", "--report-every", "1"]
     with subprocess.Popen(
         [*command, "-o", str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -123,7 +124,7 @@ def test_ctrl_c_ends_it_with_a_report_and_leaves_the_server(vllm: Metrics, tmp_p
         for line in watching.stdout:
             if "prompt and output tokens" in line:  # the end of the first report
                 break
-        watching.send_signal(signal.SIGINT)
+        watching.send_signal(number)
         out, err = watching.communicate(timeout=60)
 
     assert watching.returncode == 0

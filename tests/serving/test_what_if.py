@@ -136,12 +136,16 @@ def test_asynchronous_scheduling_and_a_closed_loop_are_said(tmp_path: Path) -> N
     assert "the client sends 16 requests at a time, in the replay, too" in notes
 
 
-def test_waits_in_the_client_that_are_not_recorded_are_said(tmp_path: Path) -> None:
-    folder = Engine().serve(crowd()).write(tmp_path / "run", max_concurrency=4, queue_times=[])
+@pytest.mark.parametrize("waits", [[], [0.0] * 16], ids=["not-recorded", "of-another-limit"])
+def test_waits_in_the_client_that_explain_nothing_are_said(tmp_path: Path, waits: list[float]) -> None:
+    """Ten requests are under way at once, for any limit that the file names."""
+    folder = Engine().serve(crowd()).write(tmp_path / "run", max_concurrency=2, queue_times=waits)
 
-    notes = answer(analyze_run(read_run([folder])), {"--max-num-seqs": 2}).notes
+    found = answer(analyze_run(read_run([folder])), {"--max-num-seqs": 2})
 
-    assert any("kept to 4 requests at a time and did not record its waits" in one for one in notes)
+    assert found.check is not None
+    assert found.check.is_trusted
+    assert any("kept to 2 requests at a time, and its recorded waits do not say" in one for one in found.notes)
 
 
 def test_a_client_sends_sooner_where_the_server_is_faster(tmp_path: Path) -> None:

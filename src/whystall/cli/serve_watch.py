@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterator
 
     from whystall.cli.console import Console
     from whystall.serving.outcome import Outcome
@@ -39,7 +42,7 @@ def run(options: Namespace, console: Console) -> int:
     claim(folder, force=options.force, since_s=None, marker=encode(running))
     scrape = Scrape(folder, endpoint, every_s, OwnLines(steps=False), since_s=0.0)
     console.note(f"whystall: reads {options.paths[0]} into {folder}; Ctrl+C ends it")
-    with scrape.running():
+    with scrape.running(), _terminable():
         try:
             _follow(scrape, folder, report_s, until, options, console)
         except KeyboardInterrupt:
@@ -53,6 +56,20 @@ def run(options: Namespace, console: Console) -> int:
     _print(folder, options, console, last=True)
     console.next(f"whystall serve report {inputs.shell_quote([str(folder)])} RESULT, the file of the load's client")
     return 0
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl+C does, with a report: a shell lets jobs in the background ignore SIGINT."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _follow(

@@ -141,6 +141,10 @@ class Replayer:
             max_concurrency=None if client is None or not _gates(client) else client.max_concurrency,
         )
         self.check = self._self_check()
+        if self.server.max_concurrency is not None and (self.check is None or not self.check.is_trusted):
+            # The client's sends do not follow from the limit that it states: they are played as they were.
+            self.server = replace(self.server, max_concurrency=None)
+            self.check = self._self_check()
 
     @cached_property
     def machines(self) -> list[Machine]:

@@ -56,7 +56,11 @@ def answer(analysis: Analysis, changes: Mapping[str, int | bool]) -> Answer:
         if prediction is not None:
             headline = _headline(prediction)
     run = analysis.run
-    notes = (*run.notes, *analysis.notes, *(_notes(analysis, changes, prediction) if prediction is not None else ()))
+    notes = (
+        *run.notes,
+        *analysis.notes,
+        *(() if replayer is None or prediction is None else _notes(replayer, analysis, changes, prediction)),
+    )
     return Answer(
         headline or f"No answer: with {change} a request of this load never gets all blocks that it needs.",
         change,
@@ -156,16 +160,19 @@ def _headline(prediction: Prediction) -> str:
     )
 
 
-def _notes(analysis: Analysis, changes: Mapping[str, int | bool], prediction: Prediction) -> Iterator[str]:
+def _notes(
+    replayer: Replayer, analysis: Analysis, changes: Mapping[str, int | bool], prediction: Prediction
+) -> Iterator[str]:
     """The limits of an answer."""
     if analysis.settings.async_scheduling:
         yield "the server scheduled asynchronously, and the replay does not: it is late by up to a step"
     client = analysis.run.client
     if client is not None and client.max_concurrency:
-        if any(one.gate_ns is None for one in client.requests):
+        if replayer.server.max_concurrency is None:
             yield (
-                f"the client kept to {client.max_concurrency:,} requests at a time and did not record its waits: they "
-                "are replayed at the times at which it sent them, which another setting would move"
+                f"the client kept to {client.max_concurrency:,} requests at a time, and its recorded waits do not say "
+                "when it would send them otherwise: they are replayed at the times at which it did, which another "
+                "setting would move"
             )
         elif "--max-concurrency" not in changes:
             yield f"the client sends {client.max_concurrency:,} requests at a time, in the replay, too"
