@@ -193,6 +193,21 @@ def test_a_verdict_needs_all_draws(tmp_path: Path) -> None:
     assert e2e.change[1] < 1
 
 
+def test_spans_show_the_way_to_the_queue(tmp_path: Path) -> None:
+    """Each request takes 9 ms to the scheduler, which a queue hides from the steps, and spans do not."""
+    calls = [replace(one, front=9 * MS) for one in crowd()]
+    found = analyze_run(read_run([Engine(max_num_seqs=1).serve(calls).write(tmp_path / "run", spans=True)]))
+    copies = [replace(one, steps={}, token_at=[], computed=0, blocks=0) for one in calls]
+    other = Engine(max_num_seqs=8).serve(copies)
+
+    answered = answer(found, {"--max-num-seqs": 8})
+
+    assert answered.prediction is not None
+    first = sorted(one.token_at[0] - one.sent for one in other.calls)
+    median = (first[7] + first[8]) / 2
+    assert answered.prediction.metric("ttft", 50).after_ns == pytest.approx(median, abs=3 * MS)
+
+
 @pytest.mark.real_traces
 def test_a_far_off_replay_gives_no_answer() -> None:
     """A run whose requests took ten times as long as its steps allow."""

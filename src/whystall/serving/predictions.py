@@ -17,7 +17,7 @@ import numpy as np
 from whystall.serving.machine import STEADY, Machine
 from whystall.serving.membership import Placed
 from whystall.serving.parts import Part
-from whystall.serving.records import ClientRequest, ClientRun
+from whystall.serving.records import ClientRequest, ClientRun, ServerRequest
 from whystall.serving.replay import Load, Played, Server, play
 from whystall.serving.request_ledger import Engine, way_in_ns
 from whystall.serving.run_analysis import Analysis
@@ -289,18 +289,26 @@ def _loads(analysis: Analysis, places: Sequence[int]) -> tuple[Load, ...]:
     if client is None or engine is None:
         return ()
     return tuple(
-        _load(client.requests[place], placed, engine, analysis.blocks[place] if analysis.blocks else ())
+        _load(
+            client.requests[place],
+            placed,
+            engine,
+            analysis.spans[place],
+            analysis.blocks[place] if analysis.blocks else (),
+        )
         for place in places
         if (placed := analysis.placed[place]) is not None
     )
 
 
-def _load(request: ClientRequest, placed: Placed, engine: Engine, blocks: tuple[int, ...]) -> Load:
+def _load(
+    request: ClientRequest, placed: Placed, engine: Engine, span: ServerRequest | None, blocks: tuple[int, ...]
+) -> Load:
     """A request; of its way back only the time after other tokens of the same step or a later one is its own."""
     sent, seen = request.sent_ns or 0, engine.timeline.seen_ns
     return Load(
         sent,
-        way_in_ns(sent, placed, engine),
+        way_in_ns(sent, placed, engine, span),
         max(sent + request.ttft_ns - int(seen[placed.first_token_step]), 0),
         max(sent + request.latency_ns - int(seen[placed.last_step]), 0),
         request.input_tokens,

@@ -251,10 +251,17 @@ def _before(sent_ns: int, start: int, placed: Placed, engine: Engine) -> dict[Pa
     }
 
 
-def way_in_ns(sent_ns: int, placed: Placed, engine: Engine) -> int:
-    """The time from a request's sending until it waits for the scheduler, by the steps alone."""
-    start = max(int(engine.timeline.start_ns[placed.first_step]), sent_ns)
-    return _before(sent_ns, start, placed, engine)[Part.HTTP_AND_FRONT]
+def way_in_ns(sent_ns: int, placed: Placed, engine: Engine, span: ServerRequest | None) -> int:
+    """The time from a request's sending until it waits for the scheduler, by the steps, or in a queue by its span."""
+    times, first = engine.timeline, placed.first_step
+    start = max(int(times.start_ns[first]), sent_ns)
+    if span is None or span.queue_ns <= times.usual_gap_ns:
+        return _before(sent_ns, start, placed, engine)[Part.HTTP_AND_FRONT]
+    seen = start - span.queue_ns
+    step = int(np.searchsorted(times.end_ns, seen, side="right")) - 1
+    if step >= 0 and seen - int(times.end_ns[step]) <= max(times.usual_gap_ns, int(engine.elapsed_ns[step])):
+        seen = int(times.start_ns[step] + times.end_ns[step]) // 2  # it came at some time of the step before
+    return max(seen - sent_ns, 0)
 
 
 def _with_gap(parts: Mapping[Part, int], inference_ns: int) -> dict[Part, int]:
