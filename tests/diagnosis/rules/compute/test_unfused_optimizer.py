@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 from tests.diagnosis.cases import case_of, found_in, found_in_runs, line, run
-from tests.diagnosis.jobs import is_worth, shaped
+from tests.diagnosis.jobs import A100, Job, is_worth, shaped
 
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rules.compute import unfused_optimizer
@@ -342,3 +342,37 @@ def test_an_optimizer_beside_another_one_is_worth_its_own_part() -> None:
     assert alone is not None
     assert beside is not None
     assert beside.expected == pytest.approx(alone.expected, rel=0.01)
+
+
+LISTS = ("lerp_", "mul_", "addcmul_", "sqrt", "div_", "add_", "addcdiv_")
+TENSORS = {"lerp_": 3, "addcmul_": 3, "addcdiv_": 4}  # two otherwise: read and written
+
+
+def over_lists(name: str, *, groups: int = 1, of_lists: tuple[str, ...] = LISTS) -> Job:
+    """Eight steps of 10 ms and of an optimizer whose operations take 1 ms for each tensor that they read or write."""
+    job = Job(A100)
+    for _ in job.steps(8):
+        job.operator("aten::mm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn", 10_000_000)
+        begin = job.at
+        for _ in range(groups):
+            for one in of_lists:
+                takes_ns = TENSORS.get(one, 2) * 1_000_000 // groups
+                kernel = f"void at::native::(anonymous namespace)::multi_tensor_apply_kernel<{one}>"
+                job.operator(f"aten::_foreach_{one}", kernel, takes_ns)
+        job.built.annotation(f"Optimizer.step#{name}.step", at=begin, lasts=job.at - begin)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(("name", "groups"), [("AdamW", 1), ("Adam", 3)])
+def test_adam_over_lists_reads_and_writes_its_states_many_times(name: str, groups: int) -> None:
+    """Eighteen passes, seven of a fused step."""
+    job = over_lists(name, groups=groups)
+    finding = found_in(job.built)["compute.unfused-optimizer"]
+    is_worth(finding, job.step_ns / (job.step_ns - 11_000_000), within=0.03)
+    assert f"torch.optim.{name}(..., fused=True)" in str(finding.remedy)
+
+
+@pytest.mark.parametrize("job", [over_lists("Mine"), over_lists("AdamW", of_lists=("mul_", "addcdiv_"))])
+def test_other_steps_over_lists_are_left(job: Job) -> None:
+    assert "compute.unfused-optimizer" not in found_in(job.built)

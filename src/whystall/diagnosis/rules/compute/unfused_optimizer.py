@@ -10,6 +10,7 @@ from math import prod
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from whystall.analysis.chains import BANDWIDTH_SHARE
@@ -30,6 +31,7 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
+from whystall.trace.link import rows_of
 from whystall.trace.recorded_sizes import Shape, first_elements, first_size
 from whystall.vocabulary.autograd import ACCUMULATE
 from whystall.vocabulary.optimizers import optimizer_named, optimizers
@@ -51,6 +53,18 @@ _LOOP: Final = re.compile(r"_single_tensor_(\w+)$")
 _REDUCER: Final = re.compile(r"^(torch(\.|::)distributed|c10d)")
 _WHOLE_STEP: Final = re.compile(r"^aten::(coalesce$|_coalesced?_?$|_fused_(adamw?|sgd|adagrad)_$)")
 _BYTES: Final = 4
+_ADAMS: Final = frozenset({"Adam", "AdamW"})
+_ONCE_FOR_A_LIST: Final = "aten::_foreach_addcdiv_"
+_PASSES: Final = {
+    "aten::_foreach_add_": 2,
+    "aten::_foreach_addcdiv_": 4,
+    "aten::_foreach_addcmul_": 3,
+    "aten::_foreach_div_": 2,
+    "aten::_foreach_lerp_": 3,
+    "aten::_foreach_mul_": 2,
+    "aten::_foreach_sqrt": 2,
+}
+"""The tensors that Adam's operations read and write, each once (torch/optim/adam.py: ``_multi_tensor_adam``)."""
 _MOST_PRODUCTS: Final = 0.2
 # Optimizers that have nothing to join: they work on one long vector, or on other matrices each.
 _WHOLE: Final = frozenset({"LBFGS", "SparseAdam", "Muon"})
@@ -124,6 +138,43 @@ def on_a_device(case: Case) -> Iterator[Replayed]:
                 rivals=("host.launch-bound", "compute.fusible"),
                 remedy=_remedy(_marked(rank)),
             )
+
+
+def in_lists(case: Case) -> Iterator[Replayed]:
+    """Adam's steps over lists of tensors: each of its operations reads and writes all of them again."""
+    for rank in case.ranks:
+        begin, end, _ = rank.optimizer_steps
+        names = _marked(rank)
+        if not len(begin) or not rank.on_device or not names or not set(names) <= _ADAMS:
+            continue
+        table, events = rank.trace.operators, rank.trace.device_events
+        over_lists = matching(table["name"], _PASSES.__contains__) & within(table["ts_ns"].to_numpy(), begin, end)
+        own = np.append(over_lists, values=False)[rows_of(events["operator"])]
+        calls = table["name"].cast(str).filter(pl.Series(over_lists)).to_list()
+        # Each list (of one dtype, device and group) is divided once.
+        passes = sum(_PASSES[name] for name in calls) / max(calls.count(_ONCE_FOR_A_LIST), 1)
+        if not own.any() or passes <= _ADAM_PASSES or _ONCE_FOR_A_LIST not in calls:
+            continue
+        nodes = case.nodes(rank, device=own)
+        per_step = case.time_of(nodes)
+        yield Replayed(
+            cause=CAUSE.id,
+            attributed_ns=per_step,
+            evidence=(
+                evidence.count("passes over parameters and their states in a step", passes),
+                evidence.count("in a fused step", _ADAM_PASSES),
+                evidence.time("device time of the step over lists", per_step, case.events_of(nodes), per=case.per),
+            ),
+            removal=case.without(nodes, _ADAM_PASSES / passes),
+            method="replay: each parameter's state read and written once, at the rate of these kernels",
+            code=code_of(case, nodes),
+            ranks=(rank.rank,),
+            uncertainty=0.25,
+            confidence=0.85,
+            detail="its operations go over lists of tensors one after the other",
+            rivals=("compute.dense-embedding",),
+            remedy=_remedy(names),
+        )
 
 
 def _fused_ns(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> float:
@@ -361,6 +412,7 @@ RULE = Rule(
     CAUSE,
     (
         Finder(on_a_device, ("trace", "device_events")),
+        Finder(in_lists, ("trace", "device_events", "operators")),
         Finder(on_a_cpu, ("trace", "no_device")),
         Finder(beside_the_optimizer, ("trace", "no_device", "operators", "shapes")),
         Finder(in_samples, ("samples", "no_device")),
