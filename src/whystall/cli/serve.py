@@ -92,7 +92,7 @@ class Serve:
             raise UsageError(f"{flag} belongs to `serve what-if DIR`: a report is on the run as it was")
         output.targets(options)
         from whystall.report.serving_text import serving_document
-        from whystall.serving.outcome import explain_run
+        from whystall.serving.outcome import as_json, explain_run
 
         found = explain_run([Path(name) for name in options.paths], inputs.limits(options))
         output.print_and_write(options, console, lambda _: serving_document(found), lambda: as_json(found))
@@ -108,11 +108,3 @@ def _next(found: Outcome) -> str:
     if missing and found.blame == "unknown":
         return f"start the server with {missing[-1]}, repeat the load, and read the log here"
     return "repeat the same arrivals with the change, and compare both reports"
-
-
-def as_json(found: Outcome) -> str:
-    """The outcome as JSON."""
-    import msgspec
-
-    body = {"schema": SCHEMA} | msgspec.to_builtins(found)
-    return msgspec.json.format(msgspec.json.encode(body), indent=1).decode()

@@ -103,10 +103,9 @@ def _warn(scrape: Scrape, every_s: float, console: Console) -> None:
 
 def _print(folder: Path, options: Namespace, console: Console, *, last: bool) -> None:
     """Prints the report on all readings so far; as JSON only the last one."""
-    from whystall.cli.serve import as_json
     from whystall.report.document import as_text
     from whystall.report.serving_text import serving_document
-    from whystall.serving.outcome import explain_run
+    from whystall.serving.outcome import as_json, explain_run
 
     if options.json and not last:
         return

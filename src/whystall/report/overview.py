@@ -107,11 +107,21 @@ def bar_of(device: Device, *, watched: bool = False) -> Bar:
     if mean is None:
         return Bar(device, "The whole recording", False, device.window_ns, device.ledger)
     what = (
-        f"Mean of {mean.steps:,}{' recorded' * watched} steps"
+        f"Mean of {mean.steps:,}{' recorded' * watched} steps{_known_by(device)}"
         if mean.steps > 1
         else f"Step {clean(device.steps[0].name, 60)}"
     )
     return Bar(device, what, True, mean.window_ns, mean.ledger)
+
+
+def _known_by(device: Device) -> str:
+    """The source of steps that no profiler or engine marked."""
+    source = (device.steps_from or "").partition(" (")[0]
+    return (
+        ""
+        if not source or source.startswith(_MARKED) or is_of_an_engine(device.steps_from)
+        else f" (by {clean(source, 60)})"
+    )
 
 
 def bars_beside(device: Device) -> tuple[Bar, ...]:
@@ -155,6 +165,7 @@ def _takes(of_a_kind: tuple[str, Steady]) -> int:
 
 
 _FULLY_COVERED = 0.95
+_MARKED = "ProfilerStep"
 _SAME_LENGTH = 0.02
 _NEARLY = 0.1  # a replay knows the length of steps that are not recorded no better
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from whystall.serving.cause import Finding, Flag
 from whystall.serving.diagnose import diagnose
 from whystall.serving.folder import read_run
@@ -21,7 +23,10 @@ from whystall.serving.step_ledger import StepLedger
 from whystall.serving.step_model import StepModel
 from whystall.trace.files import Limits
 
-__all__ = ["Batches", "Outcome", "Placement", "explain_run"]
+__all__ = ["SCHEMA", "Batches", "Outcome", "Placement", "as_json", "explain_run"]
+
+SCHEMA = "whystall.serving/1"
+"""The name of the outcome's form as JSON."""
 
 _MOST_LEDGERS = 10_000
 
@@ -171,3 +176,9 @@ def _failures(analysis: Analysis) -> tuple[str, ...]:
     if client.failed == 1:
         return ("one request failed and is in no ledger",)
     return (f"{client.failed:,} requests failed and are in no ledger",)
+
+
+def as_json(found: Outcome) -> str:
+    """The outcome as JSON."""
+    body = {"schema": SCHEMA} | msgspec.to_builtins(found)
+    return msgspec.json.format(msgspec.json.encode(body), indent=1).decode()
