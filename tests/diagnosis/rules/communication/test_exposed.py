@@ -323,6 +323,25 @@ def test_units_of_a_layer_are_as_they_should_be(per_unit: int) -> None:
     assert finding is None or not is_to_be_split(finding)
 
 
+def test_a_large_embedding_is_no_unit_of_the_whole_model() -> None:
+    """ZeRO-3 on demand: of the bytes that are gathered a third is the layers', in small messages."""
+    made, embedding = Sharded(FSDP1, 15.0), 24 * OF_LAYER
+    for _ in made.job.steps(8):
+        made.after(made.sends(False, embedding))
+        made.forward(-1)
+        for layer in range(LAYERS):
+            made.after(made.sends(False, OF_LAYER))
+            made.forward(layer)
+        made.forward(LAYERS)
+        made.backward(2 * LAYERS + 1)
+        for _ in range(LAYERS):
+            made.sends(True, OF_LAYER)
+        made.after(made.sends(True, embedding))
+        made.optimizer()
+        made.job.wait()
+    assert not is_to_be_split(found_in(made.job.built)["communication.exposed"])
+
+
 def test_an_optimizer_that_gathers_what_it_stepped_shards_no_parameters() -> None:
     """ZeRO-1: gradients are scattered after the backward pass, and parameters gathered after the optimizer's step."""
     made = Sharded(FSDP1, 15.0)
