@@ -125,6 +125,7 @@ WATCHED := tests/capture tests/cli/test_attach.py tests/deepspeed tests/integrat
 # Looked for, so that no other file is collected for them.
 ALONE = $(shell grep -rlF --include='*.py' mark.alone tests)
 test: lint .venv-frameworks/.ready
+	$(BIN)/python -m compileall -q src
 	failed=0; \
 	$(BIN)/python -m pytest -n auto -m 'not alone' $(WATCHED:%=--ignore=%) $(PYTEST_ARGS) || failed=1; \
 	$(BIN)/python -m pytest -n 2 -m 'not alone' $(WATCHED) $(PYTEST_ARGS) || failed=1; \

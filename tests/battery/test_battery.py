@@ -62,6 +62,7 @@ def machine(kind: str) -> Iterator[None]:
 def environment(folder: Path, *, watched: bool) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("WHYSTALL")}
     kept |= {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
+    kept["PYTHONDONTWRITEBYTECODE"] = "1"  # a program that limits its files writes none of whystall's
     return watched_environment(CaptureConfig(folder=str(folder)), kept) if watched else kept
 
 
