@@ -1,7 +1,7 @@
 """Parameters that are gathered for the forward pass, given back, and gathered again for the backward pass.
 
-FSDP marks its gathers; DeepSpeed (ZeRO-3) and others do not. Without marks a group shares parameters if its forward
-passes gather and reduce nothing: groups that share activations (tensor and sequence parallelism) do both in either.
+FSDP marks its gathers. DeepSpeed (ZeRO-3) marks the passes of modules alone: there a group shares parameters if its
+forward passes gather and reduce nothing. Groups that share activations (tensor, sequence parallelism) do both in either.
 """
 
 from __future__ import annotations
@@ -19,14 +19,20 @@ from whystall.diagnosis.rank_case import RankCase
 
 _GATHER: Final = re.compile(r"^_?all_?gather", re.IGNORECASE)
 _SUM: Final = re.compile(r"reduce_?scatter|^all_?reduce", re.IGNORECASE)
+_OF_ZERO: Final = re.compile(r"P(re|ost)BackwardFunction|deepspeed/runtime/zero/")
 _MARK: Final = re.compile(r"^FSDP::|^FullyShardedDataParallel")
+
+
+def is_of_zero(rank: RankCase) -> bool:
+    """Whether DeepSpeed shares the parameters: its functions around modules are recorded."""
+    return bool(rank.host_named(_OF_ZERO.search, ("operators", "annotations", "python_functions")).any())
 
 
 def gathered_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], float]:
     """The gathers of a step's backward pass that its forward pass made, too, by their sizes, and their bytes."""
     out = np.zeros(len(found.node), np.bool_)
     begin, end, _ = rank.intervals(rank.host_named(lambda name: bool(_MARK.match(name)), ("annotations",)))
-    if not rank.trains:
+    if not rank.trains or (not len(begin) and not is_of_zero(rank)):
         return out, 0.0
     launched, step = launched_ns(rank, found), step_of(rank, found)
     gathers = are(found, _GATHER) & (found.size > 0) & (step >= 0)

@@ -483,6 +483,7 @@ def test_parameters_that_are_gathered_for_both_passes() -> None:
         pytest.param(gathering(megabytes=8 << 10), id="too large to be kept"),
         pytest.param(gathering(mark="sequence parallel "), id="of another kind"),
         pytest.param(gathering(mark="sequence parallel ", scatters=(False, True)), id="of activations"),
+        pytest.param(gathering(mark="context parallel ", scatters=(True,)), id="of keys and values"),
         pytest.param(gathering(device=A100), id="of unknown memory"),
     ],
 )

@@ -26,7 +26,7 @@ from whystall.diagnosis.detectors.collectives import (
     not_made,
     spent_ns,
 )
-from whystall.diagnosis.detectors.gathered_again import gathered_again
+from whystall.diagnosis.detectors.gathered_again import gathered_again, is_of_zero
 from whystall.diagnosis.detectors.room import memory_bytes, room_bytes
 from whystall.diagnosis.detectors.samples import from_samples, off_core
 from whystall.diagnosis.detectors.sent_again import broadcast_again
@@ -43,7 +43,6 @@ _SURE, _USUAL = 0.5, 0.85
 _FEWEST_PASSES: Final = 2
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 _SUM_OR_SHARE: Final = re.compile(r"^(all_?reduce|_?reduce_?scatter)", re.IGNORECASE)
-_OF_ZERO: Final = re.compile(r"P(re|ost)BackwardFunction|deepspeed/runtime/zero/")
 _GRADIENTS: Final = "gradients of every micro-batch"
 _WEIGHTS: Final = "weights that the replicas have already"
 _GATHERED: Final = "parameters that the forward pass had gathered"
@@ -133,13 +132,8 @@ def gathered_for_both_passes(case: Case) -> Iterator[Replayed]:
         method="replay: without the gathers for the backward pass",
         detail=_GATHERED,
         confidence=0.85,
-        remedy=CAUSE.remedies["kept_by_zero" if any(map(_is_of_zero, case.ranks)) else "kept_gathered"],
+        remedy=CAUSE.remedies["kept_by_zero" if any(map(is_of_zero, case.ranks)) else "kept_gathered"],
     )
-
-
-def _is_of_zero(rank: RankCase) -> bool:
-    """Whether DeepSpeed shares the parameters: its functions around modules appear in the backward pass."""
-    return bool(rank.host_named(_OF_ZERO.search, ("operators", "annotations", "python_functions")).any())
 
 
 def in_samples(case: Case) -> Iterator[Sampled]:
