@@ -1,7 +1,7 @@
 """Parameters that are gathered for the forward pass, given back, and gathered again for the backward pass.
 
 FSDP marks its gathers. DeepSpeed (ZeRO-3) marks the passes of modules alone: there a group shares parameters if its
-forward passes gather and reduce nothing. Groups that share activations (tensor, sequence parallelism) do both in either.
+forward passes gather and reduce nothing. Groups that share activations do both in either pass.
 """
 
 from __future__ import annotations
