@@ -17,7 +17,7 @@ from tests.diagnosis.test_bounds import beyond, computed_share, judged_end_to_en
 from whystall.report.schema import decode
 
 
-@pytest.mark.parametrize("case", list(filter(judged_end_to_end, all_cases())), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in all_cases() if judged_end_to_end(case)], ids=lambda case: case.name)
 def test_the_verdict_is_right(case: Case, tmp_path: Path) -> None:
     write_case(case, tmp_path)
 
