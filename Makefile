@@ -118,8 +118,8 @@ format: $(VENV)/.tools
 # What needs no running job and no browser: for the minutes between two changes.
 UNIT := src tests/analysis tests/cost tests/diagnosis tests/hardware tests/memory tests/native tests/replay tests/report tests/trace tests/view \
 	tests/test_causes_pages.py tests/test_house.py
-# What watches jobs comes last, two at a time; what compares their times (marked `alone`) has the cores for itself. All
-# parts run, also after a failure.
+# What watches jobs comes last, three at a time, since they wait a good deal; what compares their times (marked `alone`)
+# has the cores for itself. All parts run, also after a failure.
 WATCHED := tests/capture tests/cli/test_attach.py tests/deepspeed tests/integrations tests/model/test_stopwatch.py tests/probe tests/verify \
 	tests/foreign_package tests/remedies
 # Looked for, so that no other file is collected for them.
@@ -128,7 +128,7 @@ test: lint .venv-frameworks/.ready
 	$(BIN)/python -m compileall -q src
 	failed=0; \
 	$(BIN)/python -m pytest -n auto -m 'not alone' $(WATCHED:%=--ignore=%) $(PYTEST_ARGS) || failed=1; \
-	$(BIN)/python -m pytest -n 2 -m 'not alone' $(WATCHED) $(PYTEST_ARGS) || failed=1; \
+	$(BIN)/python -m pytest -n 3 -m 'not alone' $(WATCHED) $(PYTEST_ARGS) || failed=1; \
 	$(BIN)/python -m pytest -m alone $(ALONE) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
