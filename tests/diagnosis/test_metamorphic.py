@@ -45,7 +45,7 @@ SAME: Final[tuple[Disguise, ...]] = (
 )
 """Nothing at all may change."""
 
-BY_PEAKS: Final = ("compute.", "inference.", "communication.low-bandwidth")
+BY_PEAKS: Final = ("compute.", "inference.", "communication.low-bandwidth", "device.slow-memory")
 """Causes that are found, or priced, by what the device could do."""
 BY_THE_CLOCK: Final = ("host.", "communication.low-bandwidth", "communication.small-messages", "pipeline.")
 """Causes that physics ties to a time of its own: what a call, a message or a link takes on any machine."""

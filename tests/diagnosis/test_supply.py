@@ -35,6 +35,7 @@ def test_a_repair_beside_workers_that_never_rest_is_worth_nothing_until_they_kee
     "job",
     [
         pytest.param(training(waits=10_000), id="batches are there"),
+        pytest.param(training(waits=280_000), id="batches are handed over"),
         pytest.param(training(waits=5_000_000, every=2), id="every other step waits"),
         pytest.param(
             training(waits=5_000_000, within=NEXT.replace("Multi", "Single").replace("Processing", "Process")),

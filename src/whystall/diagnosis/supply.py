@@ -16,6 +16,7 @@ from whystall.replay.graph import Times
 _ENTRIES: Final = tomllib.loads((files("whystall.diagnosis") / "supply.toml").read_text("utf-8"))
 _FEWEST_BATCHES: Final = int(_ENTRIES["fewest_batches"]["value"])
 _LEAST_WAIT: Final = float(_ENTRIES["least_wait"]["value"])
+_LEAST_WAIT_NS: Final = float(_ENTRIES["least_wait_ns"]["value"])
 _NEARLY_ALL: Final = float(_ENTRIES["nearly_all"]["value"])
 _HANDS_OUT: Final = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
 
@@ -40,5 +41,6 @@ def supply_of(rank: RankCase) -> Supply | None:
     if len(end) < _FEWEST_BATCHES:
         return None
     between = np.diff(end)
-    waited = float(np.mean(end - begin >= _LEAST_WAIT * np.median(between)))
+    least = max(_LEAST_WAIT * float(np.median(between)), _LEAST_WAIT_NS)
+    waited = float(np.mean(end - begin >= least))
     return Supply(begin, end, float(between.mean())) if waited >= _NEARLY_ALL else None

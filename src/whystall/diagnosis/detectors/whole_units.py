@@ -134,7 +134,7 @@ def _large(found: Collectives, chosen: Mask, large: float) -> NDArray[np.intp]:
 
 
 def _hold_most(found: Collectives, gathers: Mask, large: NDArray[np.intp]) -> bool:
-    """Whether large gathers bring nearly all that a step gathers: an embedding may be as large as many layers."""
+    """Whether large gathers bring nearly all that a step gathers: an embedding may outweigh many layers."""
     size = np.maximum(found.size, 0)
     return bool(size[large].sum() >= _NEARLY_ALL * size[gathers].sum())
 
