@@ -21,8 +21,20 @@ MIB: Final = 1 << 20
 NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
 
+def copies(built: TraceBuilder, at: int, name: str, runs_at: int, lasts: int) -> int:
+    """A copy of gradients into or out of a bucket; when it ends."""
+    built.operator(f"torch.distributed.ddp.reducer::{name}", at=at, lasts=5_000)
+    built.launch("vectorized_elementwise_kernel", at=at + 500, call_lasts=4_000, runs_at=runs_at, lasts=lasts)
+    return runs_at + lasts
+
+
 def passes(
-    step: Sequence[Sequence[int]], *, optimizer_after: Sequence[int] = (-1,), kernel: str = NCCL, api: str = "cuda"
+    step: Sequence[Sequence[int]],
+    *,
+    optimizer_after: Sequence[int] = (-1,),
+    kernel: str = NCCL,
+    api: str = "cuda",
+    copy_ns: int = 0,
 ) -> TraceBuilder:
     """Eight steps of backward passes; each pass reduces messages of some MiB, for which the host waits."""
     built = trace()
@@ -35,6 +47,8 @@ def passes(
             call = f"{api}LaunchKernel"
             built.launch("gemm", at=at + 5_000, call=call, call_lasts=4_000, runs_at=at + 12_000, lasts=GEMM_NS)
             runs = at + 12_000 + GEMM_NS
+            if copy_ns:
+                runs = copies(built, at + 24_000, "mul_out", runs, copy_ns)
             for place, mib in enumerate(sizes):
                 built.launch(
                     kernel,
@@ -46,6 +60,8 @@ def passes(
                     **message("allreduce", mib * MIB),
                 )
                 runs += REDUCE_NS
+            if copy_ns:
+                runs = copies(built, at + 80_000, "copy_bucket_to_grad", runs, copy_ns)
             built.runtime(f"{api}DeviceSynchronize", at=at + 100_000, lasts=runs - at - 98_000)
             at = runs + 10_000
             if index in optimizer_after or index == len(step) + min(optimizer_after):
@@ -73,6 +89,15 @@ def test_gradients_that_are_reduced_in_every_pass(ranks: int, kernel: str, api: 
     assert finding.gain.floor <= truth <= finding.gain.ceiling
     assert finding.gain.expected == pytest.approx(truth, rel=0.03)
     assert [fact.value for fact in finding.evidence] == [4, 6, 6 * REDUCE_NS]
+
+
+def test_copies_into_the_buckets_of_needless_reductions_go_with_them() -> None:
+    copy_ns = 400_000
+    finding = found_in(passes([[24, 8]] * 4, copy_ns=copy_ns))["communication.redundant-sync"]
+    assert finding.gain is not None
+    whole = 4 * (GEMM_NS + 2 * REDUCE_NS + 2 * copy_ns + 22_000)
+    truth = whole / (whole - 6 * (REDUCE_NS + copy_ns))
+    assert finding.gain.expected == pytest.approx(truth, rel=0.03)
 
 
 @pytest.mark.parametrize(

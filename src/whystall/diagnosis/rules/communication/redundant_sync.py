@@ -35,6 +35,7 @@ from whystall.diagnosis.finding import Evidence, Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
 from whystall.trace.steps import OPTIMIZER_STEP
 
 CAUSE: Final = cause_beside(__name__)
@@ -43,6 +44,9 @@ _SURE, _USUAL = 0.5, 0.85
 _FEWEST_PASSES: Final = 2
 _SUM: Final = re.compile(r"^all_?reduce", re.IGNORECASE)
 _SUM_OR_SHARE: Final = re.compile(r"^(all_?reduce|_?reduce_?scatter)", re.IGNORECASE)
+# torch/csrc/distributed/c10d/reducer.cpp
+_COPIES: Final = re.compile(r"^torch(::|\.)distributed.*reducer::(mul_out|copy_grad_to_bucket|copy_bucket_to_grad)$")
+_BACK: Final = "copy_bucket_to_grad"
 _GRADIENTS: Final = "gradients of every micro-batch"
 _WEIGHTS: Final = "weights that the replicas have already"
 _GATHERED: Final = "parameters that the forward pass had gathered"
@@ -200,7 +204,7 @@ def _without(
         again, number = which(rank, found)
         if again.any():
             nodes |= found.nodes(case, again)
-            host |= launching(case, rank, found, again)
+            host |= launching(case, rank, found, again) | _copies(case, rank, found, again)
             most = max(most, number)
     if not nodes.any():
         return
@@ -219,6 +223,26 @@ def _without(
         rivals=("communication.exposed", "communication.small-messages", "communication.low-bandwidth"),
         **about,
     )
+
+
+def _copies(case: Case, rank: RankCase, found: Collectives, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """DistributedDataParallel's copies of gradients into the buckets of some reductions, and back behind them."""
+    table = rank.trace.operators
+    rows = np.flatnonzero(matching(table["name"], _COPIES.search))
+    drawn = np.flatnonzero(found.node >= 0)
+    if not len(rows) or not len(drawn):
+        return np.zeros(len(case.replayed.start), np.bool_)
+    launched = launched_ns(rank, found)[drawn]
+    order = np.argsort(launched, kind="stable")
+    behind = np.searchsorted(launched[order], table["ts_ns"].to_numpy()[rows])
+    back = matching(table["name"], lambda name: name.endswith(_BACK))[rows]
+    bucket = np.clip(behind - back, 0, len(order) - 1)
+    own = np.zeros(len(table), np.bool_)
+    own[rows[again[drawn[order[bucket]]]]] = True
+    own |= rank.workings.tree.below(own)
+    device = np.append(own, values=False)[rows_of(rank.trace.device_events["operator"])]
+    nodes: NDArray[np.bool_] = case.host_within_operators(rank, own) | case.nodes(rank, device=device)
+    return nodes
 
 
 def _reduced_again(rank: RankCase, found: Collectives) -> tuple[NDArray[np.bool_], float]:
