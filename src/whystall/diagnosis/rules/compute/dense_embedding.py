@@ -151,8 +151,6 @@ def _left(rank: RankCase, tables: dict[Table, int]) -> NDArray[np.float64]:
     """
     operators = rank.trace.operators
     of_table = {one: np.minimum(np.array([1, _SCATTERED]) * read / one[0], 1.0) for one, read in tables.items()}
-    # Some optimizers work on flat views of their parameters.
-    of_table |= {(rows * size,): of_table[rows, size] for rows, size in tables}
 
     def left(dims: str | None) -> NDArray[np.float64]:
         sizes = [(one, float(np.prod(one, dtype=np.float64))) for one in all_sizes(dims)]
