@@ -10,7 +10,7 @@ PYTHON ?= python3
 TORCH_PIP_ARGS ?=
 PYTEST_ARGS ?=
 TORCH := torch==2.13.0
-# Else each of some thousand processes that the tests start compiles what it imports (images of containers set it).
+# Container images often set this; without bytecode files each of some thousand test processes compiles its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
@@ -115,14 +115,14 @@ format: $(VENV)/.tools
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 
-# What needs no running job and no browser: for the minutes between two changes.
+# Tests that need no running job and no browser: for the minutes between two changes.
 UNIT := src tests/analysis tests/cost tests/diagnosis tests/hardware tests/memory tests/native tests/replay tests/report tests/trace tests/view \
 	tests/test_causes_pages.py tests/test_house.py
-# What watches jobs comes last, three at a time, since they wait a good deal; what compares their times (marked `alone`)
-# has the cores for itself. All parts run, also after a failure.
+# Tests that watch jobs come last, three at a time, since the jobs wait a good deal; tests that compare times (marked
+# `alone`) have the cores for themselves. All parts run, also after a failure.
 WATCHED := tests/capture tests/cli/test_attach.py tests/deepspeed tests/integrations tests/model/test_stopwatch.py tests/probe tests/verify \
 	tests/foreign_package tests/remedies
-# Looked for, so that no other file is collected for them.
+# Only the files that have such tests, so that pytest collects no others.
 ALONE = $(shell grep -rlF --include='*.py' mark.alone tests)
 test: lint .venv-frameworks/.ready
 	$(BIN)/python -m compileall -q src

@@ -46,7 +46,7 @@ def _at_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection() -> None:
-    """What is collected stays: looking for garbage in it takes a fifth of the time."""
+    """Disables the garbage collector during collection: it took a fifth of the time, and collected objects live on."""
     gc.disable()
 
 

@@ -1,7 +1,7 @@
-"""Plain jobs, each a copy of one process that has torch loaded: importing it takes longer than all that they do.
+"""Runs plain jobs in forks of one process that has imported torch: the import takes longer than the jobs.
 
-What comes of a plain job is held against that of a watched one, which starts a Python of its own. The script runs as
-Python runs it: as `__main__`, with the same words, environment, streams, tracebacks and end.
+Tests compare their results with those of watched jobs, which start a Python of their own. The script runs as Python
+runs it: as `__main__`, with the same arguments, environment, streams, tracebacks and exit status.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST = 1 << 20
 
 
 class Ended(NamedTuple):
-    """What came of a job."""
+    """The end of a job, and its output."""
 
     code: int
     stdout: bytes
@@ -82,8 +82,8 @@ def run(
         except BrokenPipeError:
             pass
         torch.socket.settimeout(timeout_s)
+        pid = int(torch.socket.recv(64))  # comes at once
         try:
-            pid = int(torch.socket.recv(64))
             code = int(torch.socket.recv(64))
         except TimeoutError:
             os.kill(pid, signal.SIGKILL)

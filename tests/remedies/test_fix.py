@@ -71,7 +71,7 @@ def test_apply_writes_what_was_kept(job: Path) -> None:
     assert "persistent_workers=True" in (job / "train.py").read_text()
 
 
-@pytest.mark.alone  # rejected for its end, which is looked at only where the times are clear
+@pytest.mark.alone  # the exit status is checked only once the times are conclusive
 def test_a_patch_of_somebody_else_that_breaks_the_job_is_rejected(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
