@@ -47,9 +47,18 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
     Steps that not every rank recorded represent nothing where there are others.
     """
     steps = [step for step in steps if not step.unshared] or steps
-    if len(steps) >= FEWEST_TO_DROP:
-        return steps[2:-1]
-    return steps[:-1] if _is_last_cut(steps) else steps
+    if len(steps) < FEWEST_TO_DROP and _is_last_cut(steps):
+        return steps[:-1]
+    return steps[usual(len(steps))]
+
+
+def usual(count: int) -> slice:
+    """The steps of a recording with ``count`` of them that are like unrecorded ones.
+
+    >>> usual(8), usual(4)
+    (slice(2, -1, None), slice(0, None, None))
+    """
+    return slice(2, -1) if count >= FEWEST_TO_DROP else slice(0, None)
 
 
 def _is_last_cut(steps: Sequence[Step]) -> bool:

@@ -6,7 +6,7 @@ They include the user's kernel classes and the peaks that `whystall probe` measu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -87,10 +87,7 @@ class Workings:
 
     def moved(self) -> NDArray[np.float64]:
         """Per event the bytes of its call, which stand at the call's main event; 0 where they are not known."""
-        owner = self.events.owner
-        if not len(self.work.moved):
-            return np.zeros(len(owner))
-        return np.where(self.events.main & (owner >= 0), self.work.moved[np.maximum(owner, 0)], 0).astype(np.float64)
+        return _moved(self.work, self.events)
 
     def transfer_ns(self) -> NDArray[np.float64]:
         """Per event the least time that moving its call's bytes takes; 0 where that is not known."""
@@ -115,5 +112,12 @@ def workings_of(trace: Trace, classified: Classified, peaks: Mapping[int, Accele
     tree = operator_tree(trace)
     work = operator_work(trace, tree)
     events = event_work(trace, counted_operator_of(tree, work), work, classified)
-    found = Workings(classified, tree, work, events, peaks)
-    return replace(found, bytes_per_s_reached=pointwise_bytes_per_s(trace, found.family, found.moved()))
+    reached = pointwise_bytes_per_s(trace, classified, _moved(work, events))
+    return Workings(classified, tree, work, events, peaks, reached)
+
+
+def _moved(work: OperatorWork, events: EventWork) -> NDArray[np.float64]:
+    if not len(work.moved):
+        return np.zeros(len(events.owner))
+    moved = work.moved[np.maximum(events.owner, 0)]
+    return np.where(events.main & (events.owner >= 0), moved, 0).astype(np.float64)

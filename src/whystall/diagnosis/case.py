@@ -441,15 +441,12 @@ class Case:
 
     def step_of(self, rank: RankCase, nodes: NDArray[np.intp]) -> NDArray[np.int64]:
         """The step of each of a rank's nodes, -1 outside; a device's are those of the steps that launched them."""
-        graph, steps = self.replayed, rank.trace.steps
-        at = graph.own_times(rank.rank, graph.start[nodes])
-        begin = steps["ts_ns"].to_numpy()
-        step = np.searchsorted(begin, at, side="right") - 1
-        step[at >= int((begin + steps["duration_ns"].to_numpy()).max(initial=0))] = -1
+        graph = self.replayed
+        step = rank.step_at(graph.own_times(rank.rank, graph.start[nodes]))
         on_device = graph.kind[nodes] == NodeKind.DEVICE
         launched_by = rank.trace.device_events["step"].fill_null(-1).to_numpy()
         step[on_device] = launched_by[graph.event[nodes[on_device]]]
-        return step.astype(np.int64)
+        return step
 
     def without(self, nodes: Mask, factor: float | NDArray[np.float64] = 0.0) -> Change:
         """The change by which nodes take only a part of their time."""

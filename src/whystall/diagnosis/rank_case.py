@@ -161,11 +161,23 @@ class RankCase:
         """When the last launch began, or -1: later waits of the host delay nothing."""
         return int(self.launch_time.max(initial=-1))
 
+    def step_at(self, instants: Times) -> NDArray[np.int64]:
+        """The step that each instant lies in; -1 before the first and behind the last."""
+        begin = self.trace.steps["ts_ns"].to_numpy()
+        ends = begin + self.trace.steps["duration_ns"].to_numpy()
+        step = np.searchsorted(begin, instants, side="right") - 1
+        return np.where(instants < ends.max(initial=0), step, -1)
+
     def of_the_job(self, begin: Times) -> Mask:
         """Which calls begin up to the last launch or within a step: later ones are the profiler's own."""
         steps = self.trace.steps
         first = steps["ts_ns"].to_numpy()
         found: Mask = (begin <= self.last_launch) | within(begin, first, first + steps["duration_ns"].to_numpy())
+        return found
+
+    def launched_by(self, operators: Mask) -> Mask:
+        """Which device events some operators launched themselves."""
+        found: Mask = np.append(operators, values=False)[rows_of(self.trace.device_events["operator"])]
         return found
 
     def launched_in(self, begin: Times, end: Times) -> Mask:

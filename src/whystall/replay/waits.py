@@ -101,20 +101,16 @@ def makes_room(rank: DrawnRank, nodes: DeviceNodes) -> tuple[NDArray[np.intp], N
     if not matching(calls["name"], lambda name: name.startswith("cu") and is_call(name, "launch")).any():
         return _NO_PLACES, _NO_PLACES
     launch = rows_of(rank.trace.device_events["launch"])[nodes.events.row]
-    found = []
+    found = [(_NO_PLACES, _NO_PLACES)]
     for stream in nodes.streams.values():
         own = stream.place[launch[stream.place] >= 0]
         # A graph's launch is one entry: its first event stands for the call, its last one for its end.
-        new = np.append(True, np.diff(launch[own]) != 0) if len(own) else np.zeros(0, np.bool_)
-        first, last = own[new], own[np.append(np.flatnonzero(new)[1:], len(own)) - 1] if len(own) else own
-        if len(first) <= _QUEUE:
-            continue
+        changes = np.flatnonzero(np.diff(launch[own]))
+        first, last = own[np.append(0, changes + 1)[: len(own)]], own[np.append(changes, len(own) - 1)[: len(own)]]
         before, after = last[:-_QUEUE], first[_QUEUE:]
         if (nodes.events.end[before] <= nodes.events.launches.end[after]).all():
             found.append((before[::_EVERY], after[::_EVERY]))
-    before, after = (
-        (np.concatenate([_NO_PLACES, *parts]) for parts in zip(*found, strict=True)) if found else (_NO_PLACES,) * 2
-    )
+    before, after = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return before, after
 
 

@@ -117,11 +117,8 @@ def bar_of(device: Device, *, watched: bool = False) -> Bar:
 def _known_by(device: Device) -> str:
     """The source of steps that no profiler or engine marked."""
     source = (device.steps_from or "").partition(" (")[0]
-    return (
-        ""
-        if not source or source.startswith(_MARKED) or is_of_an_engine(device.steps_from)
-        else f" (by {clean(source, 60)})"
-    )
+    marked = source.startswith(_MARKED) or is_of_an_engine(device.steps_from)
+    return "" if marked or not source else f" (by {clean(source, 60)})"
 
 
 def bars_beside(device: Device) -> tuple[Bar, ...]:

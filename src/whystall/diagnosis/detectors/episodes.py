@@ -14,10 +14,11 @@ from whystall.analysis.intervals import ANY, class_timeline, within
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
+from whystall.diagnosis.detectors.host_calls import waits_before
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.stretches import recurrence, stretches
 from whystall.diagnosis.rank_case import RankCase
-from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import codes, distinct, matching, rows_by_value
 from whystall.vocabulary.episodes import Episode, is_episode
 from whystall.vocabulary.runtime_calls import is_call
@@ -112,10 +113,9 @@ def episode(
     case: Case, rank: RankCase, cause: str, begin: NDArray[np.int64], end: NDArray[np.int64], **more: object
 ) -> Replayed:
     """A candidate without the work in some intervals: the host's time, its launches, and its waits."""
-    graph = case.replayed
     host = case.host_within(rank, begin, end)
     device = case.nodes(rank, device=rank.launched_in(begin, end))
-    waits = (graph.edge_kind == EdgeKind.SYNC) & host[graph.target]
+    waits = waits_before(case, host)
     outer = outermost(begin, end)
     per_step = min(_union_ns(begin, end) // max(len(rank.trace.steps), 1), case.step_ns)
     values = {

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.intervals import within
 from whystall.analysis.results import Device
-from whystall.analysis.steadiness import FEWEST_TO_DROP
+from whystall.analysis.steadiness import usual
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import EdgeKind, Mask, Nodes
@@ -51,19 +51,15 @@ def count_per_step(case: Case, nodes: Mask) -> float:
 def calls_per_step(case: Case, rank: RankCase, calls: Mask) -> float:
     """How many of some host events begin in a steady step, on average; without steps those in the replayed window."""
     begin, _, _ = rank.intervals(calls)
-    steps = rank.trace.steps
-    if not case.has_steps or len(steps) < 2:
-        return int(np.count_nonzero(within(begin, *(np.array([at]) for at in case.window_on(rank))))) / max(
-            case.steps, 1
-        )
-    step = np.searchsorted(steps["ts_ns"].to_numpy(), begin, side="right") - 1
-    step[begin >= int((steps["ts_ns"] + steps["duration_ns"]).max())] = -1  # type: ignore[arg-type]
-    return _mean_of_steady(step, len(steps))
+    if case.has_steps and len(rank.trace.steps) > 1:
+        return _mean_of_steady(rank.step_at(begin), len(rank.trace.steps))
+    first, last = case.window_on(rank)
+    return int(np.count_nonzero((begin >= first) & (begin < last))) / max(case.steps, 1)
 
 
 def _mean_of_steady(step: NDArray[np.int64], steps: int) -> float:
     counts = np.bincount(step[step >= 0], minlength=steps)
-    return float(np.mean(counts[2:-1] if steps >= FEWEST_TO_DROP else counts))
+    return float(np.mean(counts[usual(steps)]))
 
 
 def once_per_operator(rank: RankCase, calls: Mask) -> Mask:
@@ -103,8 +99,13 @@ def _operator_of(rank: RankCase, calls: Mask) -> NDArray[np.int32]:
 def waits_within(case: Case, rank: RankCase, calls: Mask) -> Mask:
     """The edges by which the host waits for the device in some calls."""
     begin, end, _ = rank.intervals(calls)
+    return waits_before(case, case.host_within(rank, begin, end + 1))
+
+
+def waits_before(case: Case, nodes: Mask) -> Mask:
+    """The edges by which some host nodes wait for the device."""
     graph = case.replayed
-    waits: Mask = (graph.edge_kind == EdgeKind.SYNC) & case.host_within(rank, begin, end + 1)[graph.target]
+    waits: Mask = (graph.edge_kind == EdgeKind.SYNC) & nodes[graph.target]
     return waits
 
 

@@ -20,14 +20,14 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.host_calls import count_per_step
-from whystall.diagnosis.detectors.kernels import durations, prompt
+from whystall.diagnosis.detectors.host_calls import count_per_step, waits_before
+from whystall.diagnosis.detectors.kernels import close_up, durations, prompt
 from whystall.diagnosis.detectors.loops import while_idle
 from whystall.diagnosis.detectors.outer_calls import outer_calls, places_among
 from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Change, EdgeKind, Mask, Times
+from whystall.replay.graph import Change, Mask, Times
 from whystall.trace.columns import codes, distinct, matching
 from whystall.trace.link import rows_of
 from whystall.vocabulary.autograd import EVALUATES
@@ -38,13 +38,9 @@ _SIMPLE: Final = frozenset(
         *("sort-scan-select", "softmax"),
     }
 )
-# Nearly all calls of a loop have one of its few names; others begin or end it.
-_NEARLY_ALL: Final = 0.95
 _IN_PLACE: Final = "_"
 _OF_TORCH: Final = re.compile(r"^aten::").match
 _MOST_NAMES: Final = 5
-# Quantile of the kernels' lengths that counts as what does not depend on their size.
-_SHORTEST: Final = 0.1
 
 
 class Least(NamedTuple):
@@ -70,6 +66,8 @@ _MOSTLY: Final = CAUSE.threshold("mostly_looped")
 _CALLS_LEFT: Final = CAUSE.threshold("loop_left")
 _SHARE: Final = CAUSE.threshold("loop_share")
 _WAITS: Final = CAUSE.threshold("loop_waits")
+_NEARLY_ALL: Final = CAUSE.threshold("loop_names")
+_SHORTEST: Final = CAUSE.threshold("shortest")
 _SHORTEST_NS: Final = CAUSE.threshold("shortest_ns")
 
 
@@ -162,16 +160,12 @@ def _found(
     evaluates = matching(table["name"], lambda name: name.startswith(EVALUATES))
     backward[around[(around >= 0) & evaluates[np.maximum(around, 0)]]] = True
     backward |= tree.below(backward)
-    operator = rows_of(rank.trace.device_events["operator"])
-    launched = np.append(of_loops | backward, False)[operator]
-    counts: Counter[str] = Counter()
-    for _, kinds in loops:
-        counts.update(kinds)
+    counts: Counter[str] = sum((kinds for _, kinds in loops), Counter())
     return LoopsOverElements(
         begin=begin,
         end=end,
         backward=backward,
-        launched=launched,
+        launched=rank.launched_by(of_loops | backward),
         calls=sum(len(part) for part, _ in loops),
         kinds=sum(len(kinds) for _, kinds in loops),
         names=tuple(sorted(counts, key=lambda one: (-counts[one], one))),
@@ -256,6 +250,9 @@ def _at_once(case: Case, rank: RankCase, found: LoopsOverElements, left: float) 
     own = case.device_values(rank, np.maximum(took - fixed, 0) + fixed * left, 0.0)
     duration = np.where(nodes, np.minimum(own, graph.duration), graph.duration.astype(np.float64))
     duration[host] *= left
-    lag = np.where((graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target], np.minimum(graph.lag, 0), graph.lag)
-    waits = (graph.edge_kind == EdgeKind.SYNC) & host[graph.target]
-    return Change(duration=duration.astype(np.int64), lag=lag, delay=prompt(case, nodes), removed_edges=waits)
+    return Change(
+        duration=duration.astype(np.int64),
+        lag=close_up(case, nodes, 0),
+        delay=prompt(case, nodes),
+        removed_edges=waits_before(case, host),
+    )

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from whystall.analysis.intervals import within
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.discarded import outside_of_autograd
-from whystall.diagnosis.detectors.kernels import prompt
+from whystall.diagnosis.detectors.kernels import close_up, prompt
 from whystall.diagnosis.detectors.stretches import work_within
 from whystall.diagnosis.rank_case import RankCase
-from whystall.replay.graph import Change, EdgeKind, Mask, Times
+from whystall.replay.graph import Change, Mask, Times
 from whystall.trace.columns import codes, distinct, judged, matching
 from whystall.trace.link import rows_of
 from whystall.trace.recorded_sizes import first_size
@@ -133,5 +133,5 @@ def joined(
     total = float(duration[nodes].sum())
     duration[nodes] *= min(takes_ns / max(total, 1.0), 1.0) if takes_ns else 1 / 3
     duration[host] *= min(left, 1.0)
-    lag = np.where((graph.edge_kind == EdgeKind.STREAM) & nodes[graph.target], np.minimum(graph.lag, 0), graph.lag)
-    return nodes, host, Change(duration=duration.astype(np.int64), lag=lag, delay=prompt(case, nodes))
+    change = Change(duration=duration.astype(np.int64), lag=close_up(case, nodes, 0), delay=prompt(case, nodes))
+    return nodes, host, change

@@ -20,7 +20,6 @@ from whystall.diagnosis.detectors.outer_calls import outer_calls
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import codes, distinct, judged, matching
-from whystall.trace.link import rows_of
 from whystall.trace.recorded_sizes import Shape, sizes_by_argument
 
 _WEIGHT_NORM: Final = "aten::_weight_norm"
@@ -77,7 +76,7 @@ def weights_again(rank: RankCase) -> WeightsAgain | None:
     kernels = rank.device_named(lambda name: bool(_KERNELS.search(name)))
     normed = matching(rank.trace.operators["name"], _WEIGHT_NORM.__eq__)
     normed |= rank.workings.tree.below(normed)
-    kernels &= ~np.append(normed, False)[rows_of(rank.trace.device_events["operator"])]
+    kernels &= ~rank.launched_by(normed)
     spans = _spans(rank)
     count = len(spans[0]) + int(kernels.sum())
     return WeightsAgain(*spans, kernels, count) if count else None

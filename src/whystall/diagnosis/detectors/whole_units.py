@@ -32,14 +32,14 @@ _SCATTER: Final = re.compile(r"reduce_?scatter", re.IGNORECASE)
 _OF_OPTIMIZERS: Final = "optimizer steps"
 _SHARDED: Final = re.compile(r"FSDP|FullyShardedDataParallel|fsdp::|PartitionedParameter|fetch_sub_module")
 _MOSTLY: Final = 0.5
-_NEARLY_ALL: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The most units, the fewest layers, and the share of the parameters in the first unit where it is not known.
 
-    ``large`` is the share of the largest message from which another is a unit; ``hidden`` the share of a collective
+    ``large`` is the share of the largest message from which another is a unit, ``bytes`` the share of a step's bytes
+    that units must bring; ``hidden`` the share of a collective
     beside compute from which it counts as hidden; ``outside`` the share of a step's compute that may precede its
     first gather, and of its backward pass that may follow its last scatter.
     """
@@ -48,6 +48,7 @@ class Limits:
     layers: int
     first: float
     large: float
+    bytes: float
     hidden: float
     outside: float
 
@@ -102,7 +103,9 @@ def whole_units(case: Case, rank: RankCase, found: Collectives, limits: Limits) 
             mine = of_group & (step == number)
             parts = (_large(found, gathers & mine, limits.large), _large(found, scatters & mine, limits.large))
             seen += len(parts[0]) > 0
-            if not _hold_most(found, gathers & mine, parts[0]):
+            size = np.maximum(found.size, 0)
+            # An embedding's message may outweigh those of many layers.
+            if size[parts[0]].sum() < limits.bytes * size[gathers & mine].sum():
                 continue
             if _is_whole(found, computes, rank, parts, number, limits):
                 _left(stays, found, computes, number, parts, took, layers)
@@ -131,12 +134,6 @@ def _large(found: Collectives, chosen: Mask, large: float) -> NDArray[np.intp]:
     rows = rows[size >= large * size.max(initial=0)]
     ordered: NDArray[np.intp] = rows[np.argsort(found.start[rows], kind="stable")]
     return ordered
-
-
-def _hold_most(found: Collectives, gathers: Mask, large: NDArray[np.intp]) -> bool:
-    """Whether large gathers bring nearly all that a step gathers: an embedding may outweigh many layers."""
-    size = np.maximum(found.size, 0)
-    return bool(size[large].sum() >= _NEARLY_ALL * size[gathers].sum())
 
 
 def _computes(rank: RankCase) -> _Computes:

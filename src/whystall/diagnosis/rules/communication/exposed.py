@@ -47,6 +47,7 @@ _UNITS: Final = Limits(
     layers=int(CAUSE.threshold("least_layers")),
     first=CAUSE.threshold("first_unit"),
     large=CAUSE.threshold("large_unit"),
+    bytes=CAUSE.threshold("most_of_bytes"),
     hidden=CAUSE.threshold("hidden_unit"),
     outside=CAUSE.threshold("outside_units"),
 )

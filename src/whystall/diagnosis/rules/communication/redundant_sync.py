@@ -35,7 +35,6 @@ from whystall.diagnosis.finding import Evidence, Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.trace.columns import matching
-from whystall.trace.link import rows_of
 from whystall.trace.steps import OPTIMIZER_STEP
 
 CAUSE: Final = cause_beside(__name__)
@@ -240,8 +239,7 @@ def _copies(case: Case, rank: RankCase, found: Collectives, again: NDArray[np.bo
     own = np.zeros(len(table), np.bool_)
     own[rows[again[drawn[order[bucket]]]]] = True
     own |= rank.workings.tree.below(own)
-    device = np.append(own, values=False)[rows_of(rank.trace.device_events["operator"])]
-    nodes: NDArray[np.bool_] = case.host_within_operators(rank, own) | case.nodes(rank, device=device)
+    nodes: NDArray[np.bool_] = case.host_within_operators(rank, own) | case.nodes(rank, device=rank.launched_by(own))
     return nodes
 
 

@@ -49,6 +49,7 @@ from whystall.replay.graph import Change, Mask
 CAUSE: Final = cause_beside(__name__)
 _BUCKET_BYTES: Final = int(CAUSE.threshold("bucket_bytes"))
 _LEAST_SMALL: Final = CAUSE.threshold("least_small")
+_NEARLY_ALL: Final = CAUSE.threshold("nearly_all")
 _PARTLY_LATENCY: Final = CAUSE.threshold("partly_latency")
 _LEAST_OF_SAMPLES: Final = CAUSE.threshold("least_of_samples")
 _OF_ISSUER: Final = CAUSE.threshold("of_issuer")
@@ -63,8 +64,6 @@ _WITH_TENSORS: Final = (0.25, 0.6)
 
 # A run of this many is pieces of one whole.
 _FEWEST_AT_ONCE: Final = 4
-# As of losses: one in ten may be another kind.
-_NEARLY_ALL: Final = 0.9
 # Within this many latencies a model computes nothing.
 _AT_ONCE: Final = 4
 

@@ -105,7 +105,7 @@ def _left(case: Case, rank: RankCase, rows: Mask) -> list[NDArray[np.float64]]:
 
 def _costliest(rank: RankCase, rows: Mask) -> tuple[Evidence, ...]:
     """The costliest call with kernels in double precision, if there is one."""
-    events = np.append(rows, False)[rows_of(rank.trace.device_events["operator"])]
+    events = rank.launched_by(rows)
     return (evidence.text("the costliest call", costliest_call(rank, events)),) if events.any() else ()
 
 
@@ -117,7 +117,7 @@ def _with_few_units(
     if work.peak is None or work.peak.vendor != "NVIDIA" or has_units_for_doubles(work.peak):
         return shares
     moved = work.transfer_ns() / 2 / BANDWIDTH_REACHED
-    slow = np.append(rows, False)[rows_of(rank.trace.device_events["operator"])] & (moved > 0)
+    slow = rank.launched_by(rows) & (moved > 0)
     slow &= took >= _BEYOND_BYTES * 2 * moved
     nodes = case.nodes(rank, device=slow)
     left = np.maximum(moved / took, _RATE_OF_DOUBLES)
@@ -156,8 +156,7 @@ def _with_products(
 
 def _products(rank: RankCase, rows: Mask) -> Mask:
     """The kernels of some operators that multiply matrices."""
-    operator = rows_of(rank.trace.device_events["operator"])
-    found: Mask = np.append(rows, False)[operator] & rank.workings.could_use_tensor_cores
+    found: Mask = rank.launched_by(rows) & rank.workings.could_use_tensor_cores
     return found
 
 

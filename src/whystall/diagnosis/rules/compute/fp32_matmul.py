@@ -12,18 +12,20 @@ from whystall.analysis.workings import Workings
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.convolution_settings import convolution_setting
+from whystall.diagnosis.detectors.converted_convolutions import CONVOLUTION
+from whystall.diagnosis.detectors.convolution_settings import allow_tf32
 from whystall.diagnosis.detectors.kernels import durations, faster_by_names, faster_matrices, scalar_kernels
 from whystall.diagnosis.detectors.measured_convolutions import trials
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.hardware.accelerators import Accelerator
 from whystall.replay.graph import Change, Mask
+from whystall.trace.columns import matching
 
 CAUSE: Final = cause_beside(__name__)
 _SINGLE: Final = CAUSE.threshold("single")
 _WORTH_HALVING: Final = CAUSE.threshold("worth_halving")
-_DOUBTFUL: Final = 0.7
+_DOUBTFUL: Final = CAUSE.threshold("doubtful")
 _AMONG: Final = CAUSE.threshold("among")
 
 
@@ -78,23 +80,19 @@ def _without_tensor_cores(rank: RankCase, peak: Accelerator) -> _Slow | None:
     if _among_halves(rank, work, chosen):
         return found._replace(remedy="among_halves", best=peak.half_tflops or 0.0)
     # torch's default allows TF32 for convolutions, and not for other products.
-    convolutions, took = _convolutions(work), durations(rank)
+    convolutions, took = _convolutions(rank), durations(rank)
     if 2 * took[chosen & convolutions].sum() <= took[chosen].sum():
         return found
-    allowed = convolution_setting(rank, "allow_tf32")
+    allowed = allow_tf32(rank)
     if allowed is None:
         allowed = bool((convolutions & work.uses_tensor_cores & work.dtype_of("float32")).any())
     return found._replace(remedy="convolutions_allowed" if allowed else "convolutions", doubtful=allowed)
 
 
-def _convolutions(work: Workings) -> Mask:
-    """Which events are of convolutions, by their family or their call."""
-    numbers = [number for number, name in enumerate(work.work.kinds) if "conv" in name]
-    owner = work.events.owner
-    called = (
-        (owner >= 0) & np.isin(work.work.kind_of[np.maximum(owner, 0)], numbers) if len(work.work.kind_of) else False
-    )
-    found: Mask = (work.family == "convolution") | called
+def _convolutions(rank: RankCase) -> Mask:
+    """Which events are of convolutions, by their family or their call: a kernel may be a product's."""
+    called = matching(rank.trace.operators["name"], lambda name: bool(CONVOLUTION.match(name)))
+    found: Mask = (rank.workings.family == "convolution") | rank.launched_by(called)
     return found
 
 

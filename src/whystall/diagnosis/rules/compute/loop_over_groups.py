@@ -14,7 +14,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.host_calls import count_per_step
+from whystall.diagnosis.detectors.host_calls import count_per_step, waits_before
 from whystall.diagnosis.detectors.kernels import REACHED, durations
 from whystall.diagnosis.detectors.limits import least_of_events
 from whystall.diagnosis.detectors.loops_over_groups import Least, LoopsOverGroups, loops_over_groups
@@ -22,7 +22,7 @@ from whystall.diagnosis.detectors.loops_over_tensors import joined
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Change, EdgeKind, Mask
+from whystall.replay.graph import Change, Mask
 from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
@@ -54,7 +54,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         for reached in (REACHED, None, 1.0):
             takes = float(_takes_ns(rank, found, launched, reached).sum())
             nodes, host, change = joined(case, rank, launched, times, left=left, takes_ns=takes)
-            waits = _waits_within(case, host)
+            waits = waits_before(case, host)
             changes.append(replace(change, removed_edges=waits))
         per_step = case.time_of(nodes)
         waited = int(np.count_nonzero(waits)) / max(case.steps, 1)
@@ -79,13 +79,6 @@ def in_trace(case: Case) -> Iterator[Replayed]:
             confidence=0.85,
             rivals=("host.launch-bound", "host.sync", "compute.fusible"),
         )
-
-
-def _waits_within(case: Case, host: Mask) -> Mask:
-    """The edges by which some host nodes wait for the device."""
-    graph = case.replayed
-    waits: Mask = (graph.edge_kind == EdgeKind.SYNC) & host[graph.target]
-    return waits
 
 
 def _takes_ns(rank: RankCase, found: LoopsOverGroups, launched: Mask, reached: float | None) -> NDArray[np.float64]:

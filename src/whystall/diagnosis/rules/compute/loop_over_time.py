@@ -19,7 +19,6 @@ from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change
-from whystall.trace.link import rows_of
 
 CAUSE: Final = cause_beside(__name__)
 _FEWEST: Final = int(CAUSE.threshold("fewest_places"))
@@ -33,8 +32,8 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         found = loops_over_time(rank, fewest=_FEWEST) if rank.on_device else None
         if found is None:
             continue
-        inner = case.nodes(rank, device=_launched_by(rank, found.inner))
-        together = case.nodes(rank, device=_launched_by(rank, found.joined | found.gone))
+        inner = case.nodes(rank, device=rank.launched_by(found.inner))
+        together = case.nodes(rank, device=rank.launched_by(found.joined | found.gone))
         steps = max(len(rank.trace.steps), 1)
         yield Replayed(
             cause=CAUSE.id,
@@ -58,15 +57,10 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         )
 
 
-def _launched_by(rank: RankCase, operators: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    out: NDArray[np.bool_] = np.append(operators, False)[rows_of(rank.trace.device_events["operator"])]
-    return out
-
-
 def _as_a_layer(case: Case, rank: RankCase, found: LoopsOverTime, *, host_left: float, in_turn: float) -> Change:
     """The change to a layer for the whole sequence. Arguments: the shares left of host time, and of work in turn."""
     one_of = found.loops / found.cells
-    joined, gone, inner = (_launched_by(rank, one) for one in (found.joined, found.gone, found.inner))
+    joined, gone, inner = (rank.launched_by(one) for one in (found.joined, found.gone, found.inner))
     left = np.where(inner, in_turn, 1.0)
     left = np.where(joined, np.maximum(_of_good_products(rank), one_of), left)
     left = np.where(gone, 0.0, left)

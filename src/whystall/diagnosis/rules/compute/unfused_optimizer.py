@@ -31,7 +31,6 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Mask, Times
 from whystall.trace.columns import judged, matching
-from whystall.trace.link import rows_of
 from whystall.trace.recorded_sizes import Shape, first_elements, first_size
 from whystall.vocabulary.autograd import ACCUMULATE
 from whystall.vocabulary.optimizers import optimizer_named, optimizers
@@ -147,9 +146,9 @@ def in_lists(case: Case) -> Iterator[Replayed]:
         names = _marked(rank)
         if not len(begin) or not rank.on_device or not names or not set(names) <= _ADAMS:
             continue
-        table, events = rank.trace.operators, rank.trace.device_events
+        table = rank.trace.operators
         over_lists = matching(table["name"], _PASSES.__contains__) & within(table["ts_ns"].to_numpy(), begin, end)
-        own = np.append(over_lists, values=False)[rows_of(events["operator"])]
+        own = rank.launched_by(over_lists)
         calls = table["name"].cast(str).filter(pl.Series(over_lists)).to_list()
         # Each list (of one dtype, device and group) is divided once.
         passes = sum(_PASSES[name] for name in calls) / max(calls.count(_ONCE_FOR_A_LIST), 1)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from whystall.analysis.kernel_classes import COMPUTE
+from whystall.analysis.memory_rate import FAR_BELOW
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -15,7 +16,6 @@ from whystall.diagnosis.rule import Finder, Rule
 from whystall.hardware.accelerators import Accelerator, table
 
 CAUSE: Final = cause_beside(__name__)
-_FAR_BELOW: Final = CAUSE.threshold("far_below")
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -24,7 +24,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         work = rank.workings
         reached, peak = work.bytes_per_s_reached, work.peak
         expected = None if peak is None else peak.memory_bytes_per_s or _least_of_units(peak)
-        if reached is None or expected is None or reached >= _FAR_BELOW * expected:
+        if reached is None or expected is None or reached >= FAR_BELOW * expected:
             continue
         rated = peak is not None and peak.memory_bytes_per_s is not None
         took, moved = durations(rank), work.moved()

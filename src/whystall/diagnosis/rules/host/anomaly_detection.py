@@ -12,11 +12,12 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.detectors.host_calls import waits_before
 from whystall.diagnosis.detectors.kernels import close_up
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.where import code_of
-from whystall.replay.graph import Change, EdgeKind, Mask, NodeKind
+from whystall.replay.graph import Change, Mask, NodeKind
 from whystall.trace.columns import matching
 from whystall.trace.link import rows_of
 from whystall.vocabulary.autograd import EVALUATES
@@ -74,7 +75,7 @@ def _without(case: Case, rank: RankCase, searches: Mask, forward: Mask, stack_ns
     return replace(
         case.without(kept < 1, kept),
         lag=close_up(case, gone, 0),
-        removed_edges=(graph.edge_kind == EdgeKind.SYNC) & gone[graph.target],
+        removed_edges=waits_before(case, gone),
     )
 
 

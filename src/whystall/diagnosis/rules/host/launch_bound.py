@@ -157,7 +157,7 @@ def _composed(case: Case, rank: RankCase, idle: Mask) -> str | None:
     name = codes(table["name"])[own]
     longest = int(np.argmax(np.bincount(name, weights=took)))
     rows = own[name == longest]
-    if len(rows) < _FEWEST_CALLS * case.steps:
+    if len(rows) < _FEWEST_CALLS * max(len(rank.trace.steps), 1):
         return None
     inside = idle & case.host_within_operators(rank, rows.astype(np.int64))
     return (
