@@ -20,11 +20,19 @@ def is_the_jobs(error: BaseException) -> bool:
 
     A time limit (SIGALRM) works so. Such an exception goes on to the job.
     """
+    return signal_that_raised(error) is not None
+
+
+def signal_that_raised(error: BaseException) -> int | None:
+    """The signal in whose handler, one of the job's, an exception was raised; ``None`` where there is no such one."""
     if threading.get_ident() != threading.main_thread().ident:
-        return False
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = {code for handler in handlers if callable(handler) for code in _codes(handler)}
-    return any(code in codes for code in _codes_in(error.__traceback__))
+        return None
+    raised_in = set(_codes_in(error.__traceback__))
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if callable(handler) and any(code in raised_in for code in _codes(handler)):
+            return int(number)
+    return None
 
 
 def _codes(handler: object) -> Iterator[CodeType]:

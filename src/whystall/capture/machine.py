@@ -28,9 +28,8 @@ class MachineSampler:
     def __init__(self, session: Watched, torch: Any) -> None:
         self._session = session
         self._torch = torch
-        self._devices: NoDevices | NvmlDevices = NoDevices()
+        self._devices: NoDevices | NvmlDevices | None = None
         self._nvml: Any = None
-        self._stop = threading.Event()
         self._thread = OwnThread(self._run)
         self._lines = 0
         self.cpu_ns = 0
@@ -46,17 +45,18 @@ class MachineSampler:
 
     def stop(self) -> None:
         """Ends; waits for a line that is being written."""
-        self._stop.set()
-        self._thread.wait(2.0)
+        self._thread.stop(2.0)
 
     def _run(self) -> None:
         guard = self._session.faults.guard
-        self._devices = devices(self._nvml, self._torch)
+        if self._devices is None:
+            self._devices = devices(self._nvml, self._torch)
+        before_ns = self.cpu_ns  # of the thread before a fork
         sample, look = guard("sampler", self._sample), guard("requests", self._session.look_around)
         due = clock.monotonic()
-        while not self._stop.wait(_LOOK_EVERY_S):
+        while not self._thread.rests(_LOOK_EVERY_S):
             look()
-            self.cpu_ns = clock.thread_time_ns()
+            self.cpu_ns = before_ns + clock.thread_time_ns()
             if clock.monotonic() >= due and self._session.steps > 0:
                 sample()
                 due = clock.monotonic() + min(_EVERY_S * 2 ** (self._lines // _SLOWER_AFTER), _SLOWEST_S)
@@ -71,7 +71,7 @@ class MachineSampler:
         if threads:
             line["threads"] = threads
         line["cpu_ticks"] = _cpu_ticks()
-        said = {"devices": self._devices.sample(), "allocator": allocator(self._torch)}
+        said = {"devices": self._devices.sample() if self._devices else [], "allocator": allocator(self._torch)}
         line |= {key: values for key, values in said.items() if values}
         self._session.write_line(line)
 

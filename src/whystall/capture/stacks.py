@@ -304,7 +304,6 @@ class StackSampler:
 
     def __init__(self, session: Watched) -> None:
         self._session = session
-        self._stop = threading.Event()
         self._thread = OwnThread(self._run)
         self._counts, self._threads = OfSteps(), OfSteps()
         self._looks = self.cpu_ns = 0
@@ -346,8 +345,7 @@ class StackSampler:
 
     def stop(self) -> None:
         """Ends, and writes the last counts."""
-        self._stop.set()
-        self._thread.wait(2.0)
+        self._thread.stop(2.0)
         self._switching.give_back()
         self._close()
         self._write()
@@ -377,13 +375,14 @@ class StackSampler:
     def _run(self) -> None:
         look = self._session.faults.guard("stacks", self._look)
         write = self._session.faults.guard("stacks", self._write)
-        unwritten, began_ns = 0.0, clock.thread_time_ns()
+        self._close()  # of the thread before a fork
+        unwritten, began_ns = 0.0, clock.thread_time_ns() - self.cpu_ns
         between = random.Random(os.getpid()).uniform  # noqa: S311 - no secret; and the user's own numbers stay as they are
         while True:
             # With steps of equal length an equal pause would always find the same part.
             pause = WINDOW_S if self._session.recording else self.pause_s * between(*_UNEVEN)
             queued, wanted = self._queued_ns(), clock.perf_counter_ns() + int(pause * 1e9)
-            if self._stop.wait(pause):
+            if self._thread.rests(pause):
                 return
             look(wanted, clock.perf_counter_ns() - wanted, queued)
             self._session.keep_journal()
