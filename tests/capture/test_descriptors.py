@@ -18,8 +18,8 @@ def test_a_number_that_the_job_took_meanwhile_is_left_to_it(tmp_path: Path, monk
     opened = os.open
     jobs: list[int] = []
 
-    def taken(path: str, *given: Any) -> int:
-        number = opened(path, *given)
+    def taken(path: str, *given: Any, **more: Any) -> int:
+        number = opened(path, *given, **more)
         if not jobs:
             os.close(number)
             jobs.append(opened(str(tmp_path / "the job's"), os.O_WRONLY | os.O_CREAT))

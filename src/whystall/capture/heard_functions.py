@@ -10,6 +10,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import dis
 import inspect
 import sys
 import tokenize
@@ -19,6 +20,8 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 from whystall.capture.faults import suppress
+
+_SMALL: Final = dis.opmap.get("LOAD_SMALL_INT")
 
 _FUTURE: Final = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 # Stands in the code where the calls are to be: a constant that no source contains.
@@ -116,6 +119,10 @@ def _shape(code: CodeType) -> tuple[Any, ...]:
     """The common traits of two codes of one source, apart from the compiler's jumps."""
     within = tuple(_shape(const) for const in code.co_consts if isinstance(const, CodeType))
     plain = {repr(const) for const in code.co_consts if not isinstance(const, CodeType)}
+    # From Python 3.14 on the smallest numbers stand in the instructions and not among the constants.
+    plain |= {
+        repr(number) for what, number in zip(code.co_code[::2], code.co_code[1::2], strict=True) if what == _SMALL
+    }
     lines = {line for _, _, line in code.co_lines() if line is not None}
     return code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, plain, lines, within
 
