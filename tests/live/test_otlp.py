@@ -117,7 +117,8 @@ def test_an_answer_that_drips_is_given_up(part: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["otlp://", "otlp://:1", "otlp://a:b", "otlp://a:99999", "otlp://user:secret@a", "otlp://a?b=c"]
+    "address",
+    ["otlp://", "otlp://:1", "otlp://a:b", "otlp://user:secret@a:99999", "otlp://user:secret@a", "otlp://a?b=secret"],
 )
 def test_what_is_no_address_is_a_usage_error(address: str) -> None:
     with pytest.raises(UsageError) as told:

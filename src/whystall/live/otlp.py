@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from whystall.errors import UsageError
 from whystall.json_text import parse_json
+from whystall.live.address import parse_address
 from whystall.report.names import clean
 
 SCHEME: Final = "otlp://"
@@ -34,7 +33,8 @@ class Collector:
     """
 
     def __init__(self, address: str, note: Callable[[str], object], *, timeout_s: float = TIMEOUT_S) -> None:
-        self._host, self._port, self._path = _parsed(address)
+        _, self._host, self._port, path = parse_address(address, {"otlp": _PORT}, f"{SCHEME}HOST:PORT")
+        self._path = path if path.strip("/") else _PATH
         self._note = note
         self._timeout_s = timeout_s
         self._attempt: _Attempt | None = None
@@ -131,15 +131,3 @@ def _refused(status: int, body: bytes) -> str | None:
         return f"answered with status {status}{reason}"
     refused = str(partial.get("rejectedDataPoints", 0))
     return f"refused {clean(refused, 20)} values{reason}" if refused != "0" else None
-
-
-def _parsed(address: str) -> tuple[str, int, str]:
-    wanted = f"{SCHEME}HOST:PORT"
-    try:
-        parts = urlsplit(address)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError(f"{clean(address, 200)} is no {wanted}: {error}") from None
-    if not host or parts.username is not None or parts.query or parts.fragment:
-        raise UsageError(f"a collector is named as {wanted}, without user or query")
-    return host, port or _PORT, parts.path if parts.path.strip("/") else _PATH
