@@ -68,7 +68,7 @@ class Scrape:
     """Readings into ``folder`` every ``every_s`` seconds; ``since_s`` is the start of the server (seconds since 1970).
 
     ``endpoint`` is that of the command; the port that the server announces goes before it. ``last_s`` is when the last
-    reading came, by the monotonic clock.
+    reading came, by the monotonic clock, and ``failure`` why none has come since.
     """
 
     def __init__(self, folder: Path, endpoint: Endpoint | None, every_s: float, own: OwnLines, since_s: float) -> None:
@@ -102,31 +102,38 @@ class Scrape:
 
     def _run(self) -> None:
         pause = self._every_s
-        while not self._ended.wait(pause):
-            where = self._where()
-            if where is None:
-                continue
-            try:
-                self._take(self._read(where))
-            except _NoReadingError as error:
-                self.failure = str(error)
-            except TimeoutError:
-                self.failure = f"did not answer in {_TIMEOUT_S:.0f} s"
-            except ConnectionRefusedError:  # before it listens, and when it stops
-                self._close()
-                continue
-            except socket.gaierror:
-                self.failure = "is on a host whose name is not known here"
-            except ssl.SSLError as error:
-                self.failure = f"has no TLS that is trusted here ({error.reason or 'unknown'})"
-            except _FAILED:
-                self.failure = self.failure or "broke off its answer"
-            else:
-                pause = self._every_s
-                continue
-            self._close()
-            pause = min(2 * pause, _RAREST_S)
-        self._close()
+        while True:
+            pause = self.read_once(pause)
+            if self._ended.wait(pause):
+                break
+        self.close()
+
+    def read_once(self, pause: float) -> float:
+        """Takes a reading, and returns the time until the next one: longer than ``pause`` after a failure."""
+        where = self._where()
+        if where is None:
+            return pause
+        try:
+            self._take(self._read(where))
+        except _NoReadingError as error:
+            self.failure = str(error)
+        except TimeoutError:
+            self.failure = f"did not answer in {_TIMEOUT_S:.0f} s"
+        except ConnectionRefusedError:  # before it listens, and when it stops
+            self.failure = "is gone: nothing listens at this address" if self.readings else self.failure
+            self.close()
+            return pause
+        except socket.gaierror:
+            self.failure = "is on a host whose name is not known here"
+        except ssl.SSLError as error:
+            self.failure = f"has no TLS that is trusted here ({error.reason or 'unknown'})"
+        except _FAILED:
+            self.failure = self.failure or "broke off its answer"
+        else:
+            self.failure = None
+            return self._every_s
+        self.close()
+        return min(2 * pause, _RAREST_S)
 
     def _where(self) -> Endpoint | None:
         return on_loopback(self._own.announced_port) or self._endpoint
@@ -202,7 +209,8 @@ class Scrape:
         except OSError as error:
             self.damage = f"{METRICS_SERIES} could not be written ({error.strerror or error})"
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Closes the connection; another reading opens one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if connection.sock is not None:
