@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from whystall.serving.readers.reader import Source
 from whystall.serving.records import Metrics, Part, Settings
 
-_LINE: Final = re.compile(rb'^vllm:([a-z0-9_]{1,80})(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})? (\S{1,40})')
-LABEL: Final = re.compile(rb'(\w{1,60})="((?:[^"\\]|\\.){0,80})"')
-"""A label with its value."""
+_LINE: Final = re.compile(
+    rb'^(?:(vllm|sglang):|(?=process_))([a-z0-9_]{1,80})(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})? (\S{1,40})'
+)
+_LABEL: Final = re.compile(rb'(\w{1,60})="((?:[^"\\]|\\.){0,80})"')
 _CONFIG: Final = (b"block_size", b"num_gpu_blocks", b"enable_prefix_caching")
 _OLDER: Final = {
     "gpu_cache_usage_perc": "kv_cache_usage_perc",
@@ -25,9 +26,17 @@ _SPLIT: Final = {"num_requests_waiting_by_reason": b"reason", "prompt_tokens_by_
 PLAIN: Final = re.compile(r"[a-z_]{1,40}\Z")
 _MOST_NAMES: Final = 2_000
 _LARGEST: Final = 1e18  # also leaves out infinity and NaN
-_BUCKETS: Final = "_bucket"
-PROCESS_START: Final = b"process_start_time_seconds "
-PROCESS_CPU: Final = b"process_cpu_seconds_total "
+_LEFT_OUT: Final = ("_bucket", "_created")
+STARTED: Final = "process_start_time_seconds"
+_OF_PROCESS: Final = (STARTED, "process_cpu_seconds")
+
+
+class Series(NamedTuple):
+    """A series of a server with its labels and its value; a counter's name has no ``_total``."""
+
+    name: str
+    labels: dict[bytes, bytes]
+    value: float
 
 
 class Prometheus:
@@ -55,37 +64,37 @@ def metrics_of(lines: Iterable[bytes]) -> Metrics:
     values: dict[str, float] = {}
     config: dict[str, str] = {}
     engines: dict[str, float] = {}
-    started: float | None = None
-    for line in lines:
-        if line.startswith(PROCESS_START):
-            started = number(line.removeprefix(PROCESS_START).split()[:1])
-        elif line.startswith(PROCESS_CPU) and (used := number(line.removeprefix(PROCESS_CPU).split()[:1])):
-            values["process_cpu_seconds"] = used
-        found = _LINE.match(line)
-        name = None if found is None else found[1].decode().removesuffix("_total")
-        if found is None or name is None or name.endswith((_BUCKETS, "_created")) or len(values) > _MOST_NAMES:
-            continue
-        labels = dict(LABEL.findall(found[2] or b""))
-        if name == "cache_config_info":
+    for found, labels, value in series(lines, b"vllm"):
+        if found == "cache_config_info":
             config |= {key.decode(): labels[key].decode("ascii", "replace") for key in _CONFIG if key in labels}
             continue
-        value = number([found[3]])
-        if value is None:
-            continue
-        name = _OLDER.get(name, name)
+        name = _OLDER.get(found, found)
         if name in _SPLIT and PLAIN.match(part := labels.get(_SPLIT[name], b"").decode("ascii", "replace")):
             name = f"{name}.{part}"
+        if name not in values and len(values) >= _MOST_NAMES:
+            continue
         values[name] = values.get(name, 0.0) + value
         if name == "request_success" and len(engine := labels.get(b"engine", b"0")) <= 6 and engine.isdigit():
             engines[engine.decode()] = engines.get(engine.decode(), 0.0) + value
-    return Metrics(values, config, engines, started)
+    return Metrics(values, config, engines, values.pop(STARTED, None))
 
 
-def number(words: list[bytes]) -> float | None:
-    """The number that the first word is; ``None`` for one that no counter reaches."""
+def series(lines: Iterable[bytes], server: bytes) -> Iterator[Series]:
+    """The series of ``server`` and those of its process. Buckets, and numbers that no counter reaches, are left out."""
+    for line in lines:
+        found = _LINE.match(line)
+        if found is None or found[1] not in {server, None}:
+            continue
+        name, value = found[2].decode().removesuffix("_total"), _number(found[4])
+        if value is None or name.endswith(_LEFT_OUT) or (found[1] is None and name not in _OF_PROCESS):
+            continue
+        yield Series(name, dict(_LABEL.findall(found[3] or b"")), value)
+
+
+def _number(word: bytes) -> float | None:
     try:
-        value = float(words[0])
-    except (IndexError, ValueError):
+        value = float(word)
+    except ValueError:
         return None
     return value if abs(value) < _LARGEST else None
 

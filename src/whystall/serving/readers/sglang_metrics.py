@@ -6,15 +6,13 @@ SGLang counts per rank: of the ranks of one engine, which count the same request
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
-from whystall.serving.readers.prometheus import LABEL, PLAIN, PROCESS_CPU, PROCESS_START, number
+from whystall.serving.readers.prometheus import PLAIN, STARTED, series
 from whystall.serving.readers.reader import Source
 from whystall.serving.records import SGLANG, Metrics, Part, Settings
 
-_LINE: Final = re.compile(rb'^sglang:([a-z0-9_]{1,80})(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})? (\S{1,40})')
 _SAME: Final = {
     "queue_time_seconds_sum": "request_queue_time_seconds_sum",
     "queue_time_seconds_count": "request_queue_time_seconds_count",
@@ -34,7 +32,6 @@ _SPLIT: Final = ("scheduler_stage_seconds", "forward_execution_seconds")
 _RANKS: Final = (b"tp_rank", b"pp_rank", b"moe_ep_rank")
 _MOST_NAMES: Final = 2_000
 _MOST_ENGINES: Final = 1_000
-_SUFFIXES: Final = ("_bucket", "_created")
 
 Rank = tuple[int, ...]
 
@@ -59,41 +56,28 @@ class SglangMetrics:
 
 def sglang_metrics_of(lines: Iterable[bytes]) -> Metrics:
     """The reading that a text's lines give."""
-    series: dict[str, dict[int, dict[Rank, float]]] = {}
-    process: dict[str, float] = {}
-    for line in lines:
-        for name, mark in (("start", PROCESS_START), ("cpu", PROCESS_CPU)):
-            if line.startswith(mark) and (value := number(line.removeprefix(mark).split()[:1])) is not None:
-                process[name] = value
-        found = _LINE.match(line)
-        value = None if found is None else number([found[3]])
-        if found is None or value is None:
-            continue
-        labels = dict(LABEL.findall(found[2] or b""))
-        kept = _name(found[1].decode().removesuffix("_total"), labels)
-        if kept is None or (kept not in series and len(series) >= _MOST_NAMES):
+    by_name: dict[str, dict[int, dict[Rank, float]]] = {}
+    for name, labels, value in series(lines, b"sglang"):
+        kept = _name(name, labels)
+        if kept is None or (kept not in by_name and len(by_name) >= _MOST_NAMES):
             continue
         engine = _whole(labels.get(b"dp_rank"))
-        engines = series.setdefault(kept, {})
+        engines = by_name.setdefault(kept, {})
         if engine not in engines and len(engines) >= _MOST_ENGINES:
             continue
         ranks = engines.setdefault(engine, {})
         rank = tuple(_whole(labels.get(key)) for key in _RANKS)
         ranks[rank] = ranks.get(rank, 0.0) + value
-    values = {name: sum(ranks[min(ranks)] for ranks in engines.values()) for name, engines in series.items()}
+    values = {name: sum(ranks[min(ranks)] for ranks in engines.values()) for name, engines in by_name.items()}
     if "prompt_tokens" in values:
         values["prefix_cache_queries"] = values["prompt_tokens"]
-    if "cpu" in process:
-        values["process_cpu_seconds"] = process["cpu"]
-    by_engine = series.get("num_requests_running", {})
+    by_engine = by_name.get("num_requests_running", {})
     served = {str(engine): ranks[min(ranks)] for engine, ranks in by_engine.items()}
-    return Metrics(values, {}, served, process.get("start"))
+    return Metrics(values, {}, served, values.pop(STARTED, None))
 
 
 def _name(name: str, labels: dict[bytes, bytes]) -> str | None:
     """The name under which a series is kept; ``None`` where it is not."""
-    if name.endswith(_SUFFIXES):
-        return None
     if name.startswith("per_stage_req_latency_seconds_"):
         if labels.get(b"stage") != _PREFILL:
             return None
