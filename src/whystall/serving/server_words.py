@@ -37,17 +37,23 @@ def _sglang() -> dict[str, _Other]:
 
 
 class Words:
-    """The flags of one server. ``of`` a text replaces vLLM's; one without a counterpart stays and is called vLLM's."""
+    """The flags of one server. ``of`` a text replaces vLLM's; one without a counterpart stays and is called vLLM's.
+
+    Flags of other programs stay as they are: those of the load's client, and the server's own.
+    """
 
     def __init__(self, others: dict[str, _Other] | None) -> None:
         self._others = others
 
     def of(self, text: str) -> str:
         """A text with this server's flags."""
-        others = self._others
-        if others is None:
-            return text
-        return _FLAG.sub(lambda found: others[found[0]].flag if found[0] in others else f"vLLM's {found[0]}", text)
+        return text if self._others is None else _FLAG.sub(lambda found: self._flag(found[0]), text)
+
+    def _flag(self, name: str) -> str:
+        other = (self._others or {}).get(name)
+        if other is not None:
+            return other.flag
+        return f"vLLM's {name}" if name in flags() else name
 
     def finding(self, found: Finding) -> Finding:
         """A finding with this server's flags."""
