@@ -7,106 +7,86 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Protocol, cast
 
 import pytest
 from tests.serving import sglang_server
+from tests.serving.metrics_server import Metrics, serving, texts
 from tests.serving.server import Engine, steady
 
+from whystall.cli.console import Console
+from whystall.cli.serve_folder import RunFolder
+from whystall.cli.serve_watch import Watch
 from whystall.serving.outcome import explain_run
+from whystall.serving.recording.own_lines import OwnLines
+from whystall.serving.recording.scrape import Endpoint, Scrape
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from .conftest import Cli
 
-SOON = ("--every", "0.34", "--for", "3")
-
-
-class Metrics(ThreadingHTTPServer):
-    """A server whose counters stand still at first, and have a whole load from its second reading on."""
-
-    daemon_threads = True
-
-    def __init__(self, texts: tuple[str, str], status: int = 200) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.texts = [text.encode() for text in texts]
-        self.status = status
-        self.asked: list[str] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, *_: object) -> None:
-        """A client that leaves is no event."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Metrics
-
-    def do_GET(self) -> None:
-        self.server.asked.append(f"{self.command} {self.path}")
-        body = self.server.texts[min(len(self.server.asked) - 1, 1)]
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Location", "http://127.0.0.1:9/")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-def serving(server: Metrics) -> Iterator[Metrics]:
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+OFTEN = ("--every", "0.34")
 
 
 def queued() -> Engine:
     return Engine(max_num_seqs=1).serve(steady(30))
 
 
-def texts(engine: Engine) -> tuple[str, str]:
-    more = 'vllm:num_requests_running{engine="0",model_name="/secret/model"} 1.0\n'
-    return engine.metrics(done=False) + more, engine.metrics() + more
-
-
 @pytest.fixture
 def vllm() -> Iterator[Metrics]:
-    yield from serving(Metrics(texts(queued())))
+    with serving(Metrics(texts(queued()))) as server:
+        yield server
 
 
 @pytest.fixture
 def sglang() -> Iterator[Metrics]:
     engine = queued()
-    yield from serving(Metrics((sglang_server.metrics(engine, done=False), sglang_server.metrics(engine))))
+    with serving(Metrics((sglang_server.metrics(engine, done=False), sglang_server.metrics(engine)))) as server:
+        yield server
 
 
-def test_it_reports_on_the_readings_and_keeps_them(cli: Cli, vllm: Metrics, tmp_path: Path) -> None:
-    outcome = cli("serve", "watch", vllm.url, *SOON, "-o", tmp_path / "run")
+class End(Protocol):
+    def __call__(self, server: Metrics, *, after: int) -> None: ...
+
+
+@pytest.fixture
+def end(monkeypatch: pytest.MonkeyPatch) -> End:
+    """Ends the watch, as Ctrl+C does, when the server has been asked some times: the last answer may be on its way."""
+
+    def end_it(server: Metrics, *, after: int) -> None:
+        def wait(_seconds: float) -> None:
+            server.wait_for(after)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("whystall.cli.serve_watch.wait", wait)
+
+    return end_it
+
+
+def test_it_reports_on_the_readings_and_keeps_them(cli: Cli, vllm: Metrics, tmp_path: Path, end: End) -> None:
+    end(vllm, after=3)
+
+    outcome = cli("serve", "watch", vllm.url, *OFTEN, "-o", tmp_path / "run")
 
     assert outcome.code == 0
     assert "30 requests by the server's count; read: vLLM /metrics" in outcome.out
     assert "queue of the scheduler" in outcome.out
     assert outcome.err.splitlines()[-1].startswith(f"next: whystall serve report {tmp_path / 'run'} RESULT")
     assert set(vllm.asked) == {"GET /metrics"}
-    assert 2 <= len(vllm.asked) <= 10  # no more than three a second
     later = explain_run([tmp_path / "run"])
     assert later.server_means is not None
     assert later.server_means.requests == 30
     assert json.loads((tmp_path / "run" / "run.json").read_text())["exit_code"] == 0
 
 
-def test_a_server_of_sglang_is_followed(cli: Cli, sglang: Metrics, tmp_path: Path) -> None:
-    outcome = cli("serve", "watch", f"{sglang.url}/metrics", *SOON, "-o", tmp_path / "run", "--json")
+def test_a_server_of_sglang_is_followed(cli: Cli, sglang: Metrics, tmp_path: Path, end: End) -> None:
+    end(sglang, after=3)
+
+    outcome = cli("serve", "watch", f"{sglang.url}/metrics", *OFTEN, "-o", tmp_path / "run", "--json")
 
     answer = json.loads(outcome.out)
     assert answer["server_means"]["requests"] == 30
@@ -154,11 +134,51 @@ def test_an_address_without_a_server_is_an_input_error(cli: Cli, tmp_path: Path)
     ],
     ids=["another-exporter", "redirect"],
 )
-def test_another_answer_is_said(cli: Cli, tmp_path: Path, body: str, status: int, why: str) -> None:
-    for server in serving(Metrics((body, body), status)):
-        outcome = cli("serve", "watch", server.url, *SOON, "-o", tmp_path / "run")
-        assert outcome.code == 3
-        assert outcome.err.splitlines()[-1] == f"whystall: {server.url}: /metrics {why}"
+def test_another_answer_is_said(cli: Cli, tmp_path: Path, end: End, body: str, status: int, why: str) -> None:
+    with serving(Metrics((body, body), status)) as server:
+        end(server, after=2)
+        outcome = cli("serve", "watch", server.url, *OFTEN, "-o", tmp_path / "run")
+
+    assert outcome.code == 3
+    assert outcome.err.splitlines()[-1] == f"whystall: {server.url}: /metrics {why}"
+
+
+def test_a_watch_of_a_second_has_a_reading(cli: Cli, vllm: Metrics, tmp_path: Path) -> None:
+    outcome = cli("serve", "watch", vllm.url, "--for", "1", "-o", tmp_path / "run")
+
+    assert outcome.code == 0
+    assert vllm.asked
+    assert (tmp_path / "run" / "serve-metrics-before.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("failure", "sentence"),
+    [
+        ("answered with status 503", "the last reading is 60 s old: /metrics answered with status 503"),
+        (None, "the last reading is 60 s old: /metrics has not answered since"),
+    ],
+)
+def test_an_old_reading_is_said_with_the_reason(
+    vllm: Metrics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str | None, sentence: str
+) -> None:
+    options = SimpleNamespace(action="watch", output=[tmp_path / "run"], force=False)
+    folder = RunFolder(cast("Namespace", options), "serve")
+    scrape = Scrape(folder.path, Endpoint("127.0.0.1", vllm.server_port), 1.0, OwnLines(steps=False), since_s=0.0)
+    scrape.read_once(1.0)
+    scrape.close()
+    said: list[str] = []
+    console = Console()
+    monkeypatch.setattr(console, "note", said.append)
+    watch = Watch(scrape, folder, 1.0, console, as_json=False)
+
+    watch.warn()
+    assert said == []
+
+    assert scrape.last_s is not None
+    scrape.last_s -= 60
+    scrape.failure = failure
+    watch.warn()
+    assert said == [f"whystall: {sentence}"]
 
 
 @pytest.mark.parametrize(
@@ -166,17 +186,21 @@ def test_another_answer_is_said(cli: Cli, tmp_path: Path, body: str, status: int
     [
         "ftp://127.0.0.1:1",
         "http://user:secret@127.0.0.1:1",
+        "user:secret@127.0.0.1:1",
         "http://",
         "http://127.0.0.1:none",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:1/metrics?token=secret",
         "http://[::1",
         "http://a/b c",
     ],
 )
 def test_an_address_that_is_none_is_refused(cli: Cli, tmp_path: Path, address: str) -> None:
-    outcome = cli("serve", "watch", address, *SOON, "-o", tmp_path / "run")
+    outcome = cli("serve", "watch", address, "-o", tmp_path / "run")
 
     assert outcome.code == 2
-    assert "is no address of a server" in outcome.err
+    assert outcome.err.startswith("whystall: the address is not http://HOST:PORT: it has ")
+    assert "secret" not in outcome.err
     assert not (tmp_path / "run").exists()
 
 
@@ -191,8 +215,9 @@ def test_options_that_make_no_sense_are_refused(cli: Cli, tmp_path: Path, words:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_with_a_run_is_not_overwritten(cli: Cli, vllm: Metrics, tmp_path: Path) -> None:
-    assert cli("serve", "watch", vllm.url, *SOON, "-o", tmp_path / "run").code == 0
+def test_a_folder_with_a_run_is_not_overwritten(cli: Cli, vllm: Metrics, tmp_path: Path, end: End) -> None:
+    end(vllm, after=1)
+    assert cli("serve", "watch", vllm.url, "-o", tmp_path / "run").code == 0
 
-    assert cli("serve", "watch", vllm.url, *SOON, "-o", tmp_path / "run").code == 2
-    assert cli("serve", "watch", vllm.url, *SOON, "-o", tmp_path / "run", "-f").code == 0
+    assert cli("serve", "watch", vllm.url, "-o", tmp_path / "run").code == 2
+    assert cli("serve", "watch", vllm.url, "-o", tmp_path / "run", "-f").code == 0

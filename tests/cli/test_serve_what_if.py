@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.serving.server import MS, Call, Engine, steady
 
-from whystall.cli.serve_flags import NOT_REPLAYED
+from whystall.cli.serve_flags import NOT_REPLAYED, SWITCHES
 
 if TYPE_CHECKING:
     from .conftest import Cli
@@ -67,9 +67,16 @@ def test_several_settings_are_played_together(cli: Cli, folder: Path) -> None:
     assert answer["prediction"] is not None
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["before", "behind"])
 @pytest.mark.parametrize("flag", sorted(NOT_REPLAYED))
-def test_a_setting_without_a_model_is_refused_with_its_reason(cli: Cli, folder: Path, flag: str) -> None:
-    outcome = cli("serve", "what-if", folder, flag, "2")
+def test_a_setting_without_a_model_is_refused_with_its_reason(
+    cli: Cli, folder: Path, flag: str, *, before: bool
+) -> None:
+    """A switch stands alone, before the folder or behind it."""
+    words = [flag] if flag in SWITCHES else [flag, "2"]
+    words = [*words, str(folder)] if before else [str(folder), *words]
+
+    outcome = cli("serve", "what-if", *words)
 
     assert outcome.code == 2
     assert outcome.err == (
@@ -93,13 +100,54 @@ def test_settings_that_make_no_sense_are_refused(cli: Cli, folder: Path, words: 
     assert outcome.err.startswith(sentence)
 
 
-def test_a_report_takes_no_setting(cli: Cli, folder: Path) -> None:
-    for words in (("--max-num-seqs", "8"), ("--enforce-eager",)):
-        outcome = cli("serve", "report", folder, *words)
-        assert outcome.code == 2
-        assert outcome.err == (
-            f"whystall: {words[0]} belongs to `serve what-if DIR`: a report is on the run as it was\n"
-        )
+@pytest.mark.parametrize("flag", sorted(SWITCHES))
+def test_the_negation_of_a_switch_is_refused_too(cli: Cli, folder: Path, flag: str) -> None:
+    outcome = cli("serve", "what-if", flag.replace("--", "--no-", 1), folder)
+
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"whystall: a replay does not answer {flag}: ")
+
+
+BEHIND = "; put the flags of the server behind --"
+
+
+@pytest.mark.parametrize(
+    ("action", "words", "sentence"),
+    [
+        ("report", ("--max-num-seqs", "8"), "takes no --max-num-seqs, which belongs to `serve what-if`"),
+        ("report", ("--enforce-eager",), "takes no --enforce-eager, which belongs to `serve what-if`"),
+        ("report", ("--every", "2"), "takes no --every, which belongs to `serve watch` and `serve run`"),
+        ("report", ("--no-flags",), "takes no --no-flags, which belongs to `serve run`"),
+        ("what-if", ("--for", "2"), "takes no --for, which belongs to `serve watch`"),
+        ("watch", ("--no-limits",), "takes no --no-limits, which belongs to `serve report` and `serve what-if`"),
+        ("watch", ("--max-num-seqs", "8"), "takes no --max-num-seqs, which belongs to `serve what-if`"),
+        ("run", ("--max-num-seqs", "5"), f"takes no --max-num-seqs, which belongs to `serve what-if`{BEHIND}"),
+        ("run", ("--dtype", "half"), f"takes no --dtype, which belongs to `serve what-if`{BEHIND}"),
+        (
+            "run",
+            ("--no-enable-prefix-caching",),
+            f"takes no --enable-prefix-caching, which belongs to `serve what-if`{BEHIND}",
+        ),
+        ("run", ("--report-every", "9"), "takes no --report-every, which belongs to `serve watch`"),
+        ("run", ("--json",), "takes no --json, which belongs to `serve report`, `serve what-if` and `serve watch`"),
+    ],
+)
+def test_an_option_that_an_action_ignores_is_refused(
+    cli: Cli, tmp_path: Path, action: str, words: tuple[str, ...], sentence: str
+) -> None:
+    """Nothing is started, read or written."""
+    outcome = cli("serve", action, "-o", tmp_path / "run", *words, "--", "false")
+
+    assert outcome.code == 2
+    assert outcome.err == f"whystall: `serve {action}` {sentence}\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_flags_behind_the_dashes_are_the_servers_own(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("serve", "run", "-o", tmp_path / "run", "--", "true", "--max-num-seqs", "5", "--json")
+
+    assert outcome.code == 0
+    assert (tmp_path / "run").exists()
 
 
 def test_the_answer_is_written_to_files(cli: Cli, folder: Path, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ class SlowReplay:
     machine: Machine
     steps: int = 0
     preemptions: int = 0
+    most_sequences: int = 0
+    most_tokens: int = 0
     now: int = 0
 
     def run(self) -> bool:
@@ -60,6 +62,8 @@ class SlowReplay:
             if plan:
                 self.now += self.work(plan)
                 self.steps += 1
+                self.most_sequences = max(self.most_sequences, len(plan))
+                self.most_tokens = max(self.most_tokens, sum(tokens for _, tokens in plan))
                 self.emit(plan)
             elif before == self.preemptions:
                 return False
@@ -84,9 +88,7 @@ class SlowReplay:
             for one in due[: server.max_concurrency]:
                 self.send(one, self.due(one))
         self.now = min(self.coming)[0] if self.coming else 0
-        return self.free is None or all(
-            self.needs(one.load.input_tokens + one.load.output_tokens) <= self.free for one in self.all
-        )
+        return self.free is None or all(self.needs(one.load.input_tokens + one.output) <= self.free for one in self.all)
 
     def due(self, one: Slow) -> int:
         return one.load.sent_ns if one.load.due_ns is None else one.load.due_ns
@@ -181,11 +183,21 @@ class SlowReplay:
     def back(self, work: int, own: int) -> int:
         return self.machine.delivered(self.machine.time_at(work)) + own
 
-    def times(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Times to first token and of the whole request."""
+    def times(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Times to first token, of the whole request, and per further output token where there are several."""
         whole = [self.back(one.last, one.load.output_ns) - one.sent for one in self.all]
-        first = [self.back(one.first, one.load.first_output_ns) - one.sent for one in self.all]
-        return tuple(min(pair) for pair in zip(first, whole, strict=True)), tuple(whole)
+        late = [self.back(one.first, one.load.first_output_ns) - one.sent for one in self.all]
+        first = [min(pair) for pair in zip(late, whole, strict=True)]
+        each = [
+            (end - begin) // (one.output - 1)
+            for one, begin, end in zip(self.all, first, whole, strict=True)
+            if one.output > 1
+        ]
+        return tuple(first), tuple(whole), tuple(each)
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Steps, preemptions, and the sizes of the largest step: sequences and tokens."""
+        return self.steps, self.preemptions, self.most_sequences, self.most_tokens
 
 
 def play_slowly(

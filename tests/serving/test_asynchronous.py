@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.serving.server import MS, Call, Engine
 
+from whystall.serving.diagnose import diagnose
 from whystall.serving.folder import read_run
 from whystall.serving.run_analysis import Analysis, analyze_run
 from whystall.serving.what_if import answer
@@ -59,6 +60,17 @@ def test_another_setting_is_predicted_from_tokens(tmp_path: Path) -> None:
     assert answered.prediction.metric("e2e", 50).after_ns == pytest.approx(whole[len(whole) // 2], rel=0.1)
 
 
+def test_a_report_predicts_nothing_without_token_times(tmp_path: Path) -> None:
+    """The report is of one mind with what-if: no self-check, and no replay of a remedy."""
+    engine = Engine(max_num_seqs=1).serve([Call(number * 20 * MS, 96, 60) for number in range(20)])
+
+    found = diagnose(blocked(engine, tmp_path / "run", tokens=False))
+
+    assert found.findings[0].cause.id == "sched.max-num-seqs"
+    assert all(one.prediction is None for one in found.findings)
+    assert found.check is None
+
+
 def test_without_token_times_the_replay_is_refused(tmp_path: Path) -> None:
     engine = Engine().serve([Call(number * 150 * MS, 96, 60) for number in range(20)])
     found = blocked(engine, tmp_path / "run", tokens=False)
@@ -66,5 +78,6 @@ def test_without_token_times_the_replay_is_refused(tmp_path: Path) -> None:
     assert found.is_partial
     assert any("the cost of a step is too small" in note for note in found.notes)
     answered = answer(found, {"--max-num-seqs": 2})
+    assert answered.check is None
     assert answered.prediction is None
     assert answered.headline.startswith("No answer: the server scheduled asynchronously")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.serving.server import MS
@@ -27,7 +29,7 @@ def machines(draw: st.DrawFn) -> Machine:
     )
 
 
-def test_a_slow_while_is_played_again() -> None:
+def test_a_slow_period_is_played_again() -> None:
     """For 100 ms the work of 50 ms is done, then all of it."""
     machine = Machine.recorded([0, 100 * MS, 200 * MS], [50.0 * MS, 100.0 * MS])
 
@@ -60,14 +62,18 @@ def test_work_and_time_are_inverse(machine: Machine, after: int) -> None:
 
     work = machine.work_at(time)
 
-    assert machine.time_at(work) <= time
-    assert machine.work_at(time + 1) >= work
-    assert machine.time_at(machine.work_at(time + 1) + 1) >= machine.time_at(work)
+    assert machine.time_at(work) <= time <= machine.time_at(work + 1)
+    assert machine.work_at(machine.time_at(work)) <= work <= machine.work_at(machine.time_at(work) + 1)
+
+
+def pieces(machine: Machine) -> list[tuple[int, int]]:
+    """Time and work between two boundaries."""
+    return [(b - a, d - c) for (a, b), (c, d) in zip(pairwise(machine.times_ns), pairwise(machine.work), strict=True)]
 
 
 @given(machines(), st.integers(0, 3))
 def test_a_drawn_machine_is_made_of_the_recording(machine: Machine, seed: int) -> None:
-    """Its pace is always one of the recording, and tokens do not come before they are ready."""
+    """Its pace is always one of the recording; tokens come once they are ready, and no later than they ever did."""
     drawn = machine.drawn(seed)
 
     assert drawn == machine.drawn(seed)
@@ -75,8 +81,12 @@ def test_a_drawn_machine_is_made_of_the_recording(machine: Machine, seed: int) -
     assert all(a < b for a, b in zip(drawn.work, drawn.work[1:], strict=False))
     assert list(drawn.ready_ns) == sorted(drawn.ready_ns)
     assert list(drawn.seen_ns) == sorted(drawn.seen_ns)
+    paces = [done / took for took, done in pieces(machine)]
+    for took, done in pieces(drawn):  # each in whole units, and one at least
+        assert min(paces) * took - 2 <= done <= max(paces) * took + 2
+    latest = max((seen - ready for ready, seen in zip(machine.ready_ns, machine.seen_ns, strict=True)), default=0)
     for time in range(drawn.times_ns[0], drawn.times_ns[-1], max(drawn.length_ns // 50, 1)):
-        assert drawn.delivered(time) >= time
+        assert time <= drawn.delivered(time) <= time + latest
 
 
 def test_a_steady_machine_does_nothing_to_time() -> None:

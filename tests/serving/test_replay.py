@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.serving.samples import NAMES, analysis
 from tests.serving.server import MS, Engine
-from tests.serving.slow_replay import play_slowly
+from tests.serving.slow_replay import SlowReplay, play_slowly
 from tests.serving.test_machine import machines
 from tests.serving.test_membership import engines
 
 from whystall.serving.machine import Machine
 from whystall.serving.predictions import Replayer
-from whystall.serving.replay import Load, Server, play
+from whystall.serving.replay import Load, Played, Server, play
 from whystall.serving.step_model import StepModel
 
 EXACT = StepModel(4 * MS, MS / 8, MS / 10, 0.0, 0.0, 0.0, 100)
@@ -86,6 +86,12 @@ def models(draw: st.DrawFn) -> StepModel:
     return StepModel(draw(cost), draw(cost), draw(cost), draw(cost), draw(cost), 0.0, 100)
 
 
+def same(fast: Played, slow: SlowReplay) -> bool:
+    """Whether both have the same times, and steps of the same number and sizes."""
+    counts = (fast.steps, fast.preemptions, fast.most_sequences, fast.most_tokens)
+    return (fast.ttft_ns, fast.e2e_ns, fast.tpot_ns) == slow.times() and counts == slow.counts()
+
+
 @given(any_loads(), servers(), models(), machines(), st.sampled_from((0, MS // 3)))
 def test_steps_at_once_are_steps_one_by_one(
     loads: list[Load], server: Server, model: StepModel, machine: Machine, gap_ns: int
@@ -95,8 +101,7 @@ def test_steps_at_once_are_steps_one_by_one(
 
     assert (fast is None) == (slow is None)
     if fast is not None and slow is not None:
-        assert (fast.ttft_ns, fast.e2e_ns) == slow.times()
-        assert (fast.steps, fast.preemptions) == (slow.steps, slow.preemptions)
+        assert same(fast, slow)
 
 
 @pytest.mark.real_traces
@@ -116,7 +121,7 @@ def test_preemptions_of_a_smaller_cache_are_predicted() -> None:
     """From the run with enough blocks to the one with 20, which the server preempted 60 times."""
     replayer = Replayer(analysis("kv-enough"))
 
-    found = replayer.predict("20 blocks", server=replayer.server.changed(kv_blocks=20))
+    found = replayer.predict("20 blocks", server=replace(replayer.server, kv_blocks=20))
 
     assert found is not None
     assert found.preemptions[0] == 0
@@ -139,8 +144,7 @@ def test_recorded_loads_are_played_step_by_step_with_the_same_times(name: str) -
         slow = play_slowly(replayer.loads, replayer.server, model, machine=machine)
         assert fast is not None
         assert slow is not None
-        assert (fast.ttft_ns, fast.e2e_ns) == slow.times()
-        assert (fast.steps, fast.preemptions) == (slow.steps, slow.preemptions)
+        assert same(fast, slow)
 
 
 def test_a_client_with_a_limit_sends_when_another_has_ended() -> None:

@@ -114,11 +114,12 @@ def test_the_log_has_batches_settings_and_times_of_requests(tmp_path: Path) -> N
 
     run = read_run([tmp_path / "a"])
 
-    lines = run.batches
+    lines, readings = run.batches, run.readings
     assert lines is not None
+    assert readings is not None
     assert lines.prefills == sum(step.context > 0 for step in engine.steps)
     assert lines.prompt_tokens == sum(one.prompt for one in engine.calls)
-    assert int(lines.running.max()) == 2
+    assert int(readings.running.max()) == 2
     assert [row[2:] for row in lines.durations] == [(one.prompt, one.output) for one in engine.calls]
     assert (run.settings.max_num_seqs, run.settings.max_num_batched_tokens) == (2, 512)
     assert (run.settings.prefix_caching, run.settings.async_scheduling, run.settings.device) == (True, True, "cuda")
@@ -151,11 +152,13 @@ def test_the_log_has_batches_settings_and_times_of_requests(tmp_path: Path) -> N
 def test_lines_of_other_versions_are_read(tmp_path: Path, line: str) -> None:
     (tmp_path / "log").write_text(line + "\n")
 
-    lines = read_run([tmp_path]).batches
+    run = read_run([tmp_path])
 
+    lines, readings = run.batches, run.readings
     assert lines is not None
+    assert readings is not None
     assert (lines.prefills, lines.prompt_tokens, lines.cached_tokens) == (1, 8191, 9)
-    assert (lines.running.tolist(), lines.waiting.tolist(), lines.kv_permille.tolist()) == ([3], [7], [910])
+    assert (readings.running.tolist(), readings.waiting.tolist(), readings.kv_permille.tolist()) == ([3], [7], [910])
 
 
 @pytest.mark.parametrize("names", ["ab", "acd", "a"], ids=["requests", "metrics", "log"])
@@ -197,14 +200,26 @@ def test_no_prompt_key_path_model_or_id_is_shown(tmp_path: Path, engine: Engine,
 
 
 def test_each_remedy_has_words_for_sglang() -> None:
-    """No flag of vLLM's is left in a remedy that SGLang has under another name."""
+    """Four flags of remedies have no counterpart; all others are named as SGLang names them."""
     words = words_of(SGLANG)
     named = {flag for rule in RULES for flag in rule.cause.flags}
 
     assert named <= set(flags())
-    for flag, said in ((one, words.of(one)) for one in named):
-        assert said == f"vLLM's {flag}" or said in words.flags()
+    alone = {flag for flag in named if words.of(flag) not in words.flags()}
+    assert alone == {
+        "--data-parallel-external-lb",
+        "--logits-processors",
+        "--long-prefill-token-threshold",
+        "--speculative-config",
+    }
+    assert {words.of(flag) for flag in alone} == {f"vLLM's {flag}" for flag in alone}
     assert words_of(None).of("--max-num-seqs") == "--max-num-seqs"
+
+
+@pytest.mark.parametrize("flag", ["--max-concurrency", "--workers-max", "--max-running-requests", "--enable-metrics"])
+def test_flags_of_the_client_and_of_sglang_stay_as_they_are(flag: str) -> None:
+    """Those of the load's client, which remedies name, and SGLang's own, which sentences on missing files name."""
+    assert words_of(SGLANG).of(f"Raise {flag}.") == f"Raise {flag}."
 
 
 def test_a_replay_of_sglang_is_refused(tmp_path: Path, engine: Engine) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,9 +11,19 @@ import pytest
 from tests.serving.samples import analysis
 from tests.serving.server import MS, Call, Engine, steady
 
+from whystall.diagnosis.units import duration
+from whystall.report.document import as_text
+from whystall.report.format import UNKNOWN
+from whystall.report.what_if_text import what_if_document
+from whystall.serving.diagnose import diagnose
+from whystall.serving.encoding import as_json
 from whystall.serving.folder import read_run
+from whystall.serving.machine import Machine
+from whystall.serving.predictions import Replayer
+from whystall.serving.replay import Load, Played, Server, play
 from whystall.serving.run_analysis import Analysis, analyze_run
-from whystall.serving.what_if import answer
+from whystall.serving.step_model import StepModel
+from whystall.serving.what_if import SCHEMA, answer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +72,102 @@ def test_an_answer_is_what_the_other_server_measures(
     assert found.prediction.rate.after == pytest.approx(tokens, rel=0.05)
 
 
+def test_a_result_that_lacks_times_of_sending_is_replayed_without_these_requests(tmp_path: Path) -> None:
+    """A cut file: the last three requests have lengths and no time."""
+    server = Engine(max_num_seqs=2).serve(steady(40))
+    times = json.loads(server.bench())["start_times"][:-3]
+    run = read_run([server.write(tmp_path / "run", start_times=times)])
+    assert run.client is not None
+    assert len(run.client.requests) == 40
+
+    found = answer(analyze_run(run), {"--max-num-seqs": 6})
+
+    assert found.check is not None
+    assert found.prediction is not None
+
+
+def test_the_headline_has_the_prediction_beside_the_measurement(tmp_path: Path) -> None:
+    found = answer(served(tmp_path, Engine(max_num_seqs=2), crowd()), {"--max-num-seqs": 6})
+
+    assert found.prediction is not None
+    assert found.check is not None
+    then, own = found.prediction.metric("e2e", 50), found.check.metric("e2e", 50)
+    assert found.headline == (
+        f"With --max-num-seqs 6 the replay predicts {duration(then.after_ns)} ({duration(then.low_ns)} to "
+        f"{duration(then.high_ns)}) for the median request, against {duration(then.before_ns)} without the change "
+        f"(measured: {duration(own.before_ns)})."
+    )
+
+
+def late_first_tokens(found: Analysis) -> Analysis:
+    """The same run with first tokens that came twice as late as the steps say."""
+    return replace(found, ledgers=tuple(replace(one, ttft_ns=2 * one.ttft_ns) for one in found.ledgers))
+
+
+def test_a_metric_that_the_replay_misses_has_no_answer_in_any_form(tmp_path: Path) -> None:
+    found = answer(late_first_tokens(served(tmp_path, Engine(max_num_seqs=2), crowd())), {"--max-num-seqs": 6})
+
+    assert found.prediction is not None
+    assert {one.name for one in found.prediction.metrics} == {"tpot", "e2e"}
+    assert found.prediction.rate is not None
+    body = json.loads(as_json(found, SCHEMA))
+    assert {one["name"] for one in body["prediction"]["metrics"]} == {"tpot", "e2e"}
+    text = as_text(what_if_document(found), 100)
+    rows = [line.split() for line in text.splitlines() if line.startswith("TTFT")]
+    assert [row[-4:] for row in rows] == [[UNKNOWN] * 4] * 2
+    assert "A metric that the replay misses by more than 25.0 % in its own run has no answer." in text
+
+
+def test_a_report_leaves_out_metrics_that_the_replay_misses(tmp_path: Path) -> None:
+    found = diagnose(late_first_tokens(served(tmp_path, Engine(max_num_seqs=1), steady(40))))
+
+    prediction = found.findings[0].prediction
+    assert prediction is not None
+    assert "e2e" in {one.name for one in prediction.metrics}
+    assert "ttft" not in {one.name for one in prediction.metrics}
+
+
+def test_a_rate_that_the_replay_misses_has_no_answer(tmp_path: Path) -> None:
+    replayer = Replayer(served(tmp_path, Engine(max_num_seqs=2), crowd()))
+    check = replayer.check
+    found = replayer.predict("", server=replace(replayer.server, max_num_seqs=6))
+    assert check is not None
+    assert found is not None
+    assert check.rate is not None
+
+    assert check.trusted_part(found) == found
+    missed = replace(check, rate=replace(check.rate, after=2 * check.rate.before))
+    assert missed.trusted_part(found) == replace(found, rate=None)
+
+
+def test_a_replay_that_takes_too_long_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = served(tmp_path, Engine(max_num_seqs=6), crowd())
+    monkeypatch.setattr("whystall.serving.engine.MOST_EVENTS", 26)  # the run makes some 20, with one place some 33
+
+    found = answer(run, {"--max-num-seqs": 1})
+
+    assert found.check is not None
+    assert found.prediction is None
+    assert found.headline.startswith("No answer: the replay with --max-num-seqs 1 is too long (more than ")
+
+
+@pytest.mark.parametrize("which", ["base", "changed"])
+def test_a_single_draw_that_takes_too_long_leaves_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    replayer = Replayer(served(tmp_path, Engine(max_num_seqs=2), crowd()))
+
+    def played(
+        loads: Sequence[Load], server: Server, model: StepModel, *, gap_ns: int, machine: Machine
+    ) -> Played | None:
+        is_given_up = machine is replayer.machines[3] and (server == replayer.server) == (which == "base")
+        return None if is_given_up else play(loads, server, model, gap_ns=gap_ns, machine=machine)
+
+    monkeypatch.setattr("whystall.serving.predictions.play", played)
+
+    assert replayer.predict("", server=replace(replayer.server, max_num_seqs=6)) is None
+
+
 def test_a_setting_that_the_run_had_is_said(tmp_path: Path) -> None:
     found = answer(served(tmp_path, Engine(max_num_seqs=2), crowd()), {"--max-num-seqs": 2})
 
@@ -71,7 +179,9 @@ def test_a_setting_that_the_run_had_is_said(tmp_path: Path) -> None:
 def test_a_request_that_never_fits_is_said(tmp_path: Path) -> None:
     found = answer(served(tmp_path, Engine(), crowd()), {"--num-gpu-blocks-override": 3})
 
-    assert found.headline.startswith("No answer: with --num-gpu-blocks-override 3 a request")
+    assert found.headline == (
+        "No answer: with --num-gpu-blocks-override 3 a request of this load never gets all blocks that it needs."
+    )
     assert found.prediction is None
 
 

@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whystall.cli import inputs, output, serve_flags
-from whystall.errors import UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from whystall.cli.console import Console
     from whystall.serving.outcome import Outcome
-
-SCHEMA = "whystall.serving/1"
 
 
 class Serve:
@@ -28,7 +25,7 @@ class Serve:
         parser.usage = (
             "whystall serve report [options] PATH...\n"
             "       whystall serve what-if [options] PATH... --max-num-batched-tokens N\n"
-            "       whystall serve watch [-o DIR] [--every S] [--report-every S] [--for S] [-f] URL\n"
+            "       whystall serve watch [-o DIR] [--every S] [--report-every S] [--for S] [--json] [-f] ADDRESS\n"
             "       whystall serve run [-o DIR] [--every S] [--no-flags] [-f] -- vllm serve MODEL [ARGS...]"
         )
         parser.add_argument(
@@ -40,25 +37,30 @@ class Serve:
         parser.add_argument(
             "paths",
             nargs="+",
-            metavar="PATH|URL|COMMAND",
+            metavar="PATH|ADDRESS|COMMAND",
             help="report, what-if: a folder with the files of a served run, or the files, found by content, plain or "
-            "gzip; watch: the server's address; run: its command, after --",
+            "gzip; watch: the server's address (http://127.0.0.1:8000); run: its command, behind --",
         )
         parser.add_argument(
             "--every",
-            default="1",
             metavar="S",
             help="run, watch: seconds between two readings of /metrics (1; at least 0.33)",
         )
         parser.add_argument(
-            "--no-flags", action="store_true", help="run: do not add the flag that logs each engine step"
+            "--no-flags",
+            action="store_const",
+            const=True,
+            help="run: add no flag and no variable to the server's command",
         )
+        parser.add_argument("--report-every", metavar="S", help="watch: seconds between two reports (60; at least 1)")
+        parser.add_argument("--for", metavar="S", help="watch: end after S seconds (else with Ctrl+C)")
+        parser.add_argument("--json", action="store_const", const=True, help="report, what-if, watch: print as JSON")
         parser.add_argument(
-            "--report-every", default="60", metavar="S", help="watch: seconds between two reports (60; at least 1)"
+            "--no-limits",
+            action="store_const",
+            const=True,
+            help="report, what-if: read a packed file at any unpacked size",
         )
-        parser.add_argument("--for", dest="seconds", metavar="S", help="watch: end after S seconds (else with Ctrl+C)")
-        parser.add_argument("--json", action="store_true", help=f"print as JSON (schema {SCHEMA})")
-        parser.add_argument("--no-limits", action="store_true", help="read a packed file at any unpacked size")
         parser.add_argument(
             "-o",
             "--output",
@@ -73,11 +75,10 @@ class Serve:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints the verdict, the ledgers and the findings; 0, or the exit code of a server that it starts."""
+        serve_flags.check(options)
         if options.action == "run":
             from whystall.cli import serve_run
 
-            if options.json or options.no_limits:
-                raise UsageError("--json and --no-limits belong to `serve report DIR`, when the server has stopped")
             return serve_run.run(options.paths, options, console)
         if options.action == "watch":
             from whystall.cli import serve_watch
@@ -87,15 +88,13 @@ class Serve:
             from whystall.cli import serve_what_if
 
             return serve_what_if.run(options, console)
-        flag = next(iter(serve_flags.values(options)), serve_flags.refused(options))
-        if flag is not None:
-            raise UsageError(f"{flag} belongs to `serve what-if DIR`: a report is on the run as it was")
         output.targets(options)
         from whystall.report.serving_text import serving_document
-        from whystall.serving.outcome import as_json, explain_run
+        from whystall.serving.encoding import as_json
+        from whystall.serving.outcome import SCHEMA, explain_run
 
         found = explain_run([Path(name) for name in options.paths], inputs.limits(options))
-        output.print_and_write(options, console, lambda _: serving_document(found), lambda: as_json(found))
+        output.print_and_write(options, console, lambda _: serving_document(found), lambda: as_json(found, SCHEMA))
         console.next(_next(found))
         return 0
 

@@ -1,20 +1,14 @@
-"""The server's flags that ``whystall serve what-if`` knows, and those for which a replay has no answer."""
+"""The options of ``whystall serve``: the actions that each belongs to, and the server's flags that what-if knows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from whystall.errors import UsageError
+from whystall.serving.server import REPLAYED
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-
-REPLAYED: Final = {
-    "--max-num-seqs": "the most requests in a step",
-    "--max-num-batched-tokens": "the most tokens in a step",
-    "--num-gpu-blocks-override": "the blocks of the key-value cache",
-    "--max-concurrency": "the most requests that the load's client has under way",
-}
-"""Flags of ``vllm serve`` and ``vllm bench serve`` that take a number, each an option of the same name."""
-CACHING: Final = "--enable-prefix-caching"
 
 _COST: Final = "it changes the time of a step, which only a run with it measures"
 _MEMORY: Final = "it changes the number of cache blocks, which the server counts at its start: give that number itself"
@@ -49,6 +43,20 @@ NOT_REPLAYED: Final = {
     "--skip-tokenizer-init": _AROUND,
 }
 """Other flags of `vllm serve` 0.32 that people try (`vllm/engine/arg_utils.py`), and why a replay cannot answer."""
+SWITCHES: Final = frozenset({"--enforce-eager", "--enable-lora", "--async-scheduling", "--skip-tokenizer-init"})
+"""Those that take no value; each has a negation (``--no-enforce-eager``)."""
+
+_ALONE: Final = ("what-if",)
+_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "--every": ("watch", "run"),
+    "--report-every": ("watch",),
+    "--for": ("watch",),
+    "--no-flags": ("run",),
+    "--json": ("report", "what-if", "watch"),
+    "--no-limits": ("report", "what-if"),
+    **dict.fromkeys((*REPLAYED, *NOT_REPLAYED), _ALONE),
+}
+"""The actions that each option belongs to; others belong to all. None of these has a default in the parser."""
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -56,24 +64,44 @@ def add_flags(parser: ArgumentParser) -> None:
     from argparse import SUPPRESS, BooleanOptionalAction
 
     group = parser.add_argument_group("settings of the server, for what-if")
-    for flag, meaning in REPLAYED.items():
-        group.add_argument(flag, type=int, metavar="N", help=meaning)
-    group.add_argument(CACHING, action=BooleanOptionalAction, help="keep computed prompts")
+    for flag, setting in REPLAYED.items():
+        if setting.is_switch:
+            group.add_argument(flag, action=BooleanOptionalAction, help=setting.meaning)
+        else:
+            group.add_argument(flag, type=int, metavar="N", help=setting.meaning)
     for flag in NOT_REPLAYED:
-        parser.add_argument(flag, nargs="?", const="", help=SUPPRESS)
+        if flag in SWITCHES:
+            parser.add_argument(flag, _negated(flag), action="store_const", const=True, help=SUPPRESS)
+        else:
+            parser.add_argument(flag, nargs="?", const="", help=SUPPRESS)
 
 
-def values(options: Namespace) -> dict[str, int | bool]:
-    """The settings that were given, by flag."""
-    found = {flag: _value(options, flag) for flag in (*REPLAYED, CACHING)}
+def check(options: Namespace) -> None:
+    """Raises ``UsageError`` where an option stands beside an action that ignores it."""
+    for flag, actions in _ACTIONS.items():
+        if value_of(options, flag) is None or options.action in actions:
+            continue
+        *others, last = (f"`serve {action}`" for action in actions)
+        belongs = f"{', '.join(others)} and {last}" if others else last
+        hint = "; put the flags of the server behind --" if options.action == "run" and actions == _ALONE else ""
+        raise UsageError(f"`serve {options.action}` takes no {flag}, which belongs to {belongs}{hint}")
+
+
+def changes(options: Namespace) -> dict[str, int | bool]:
+    """The settings that a replay plays, by flag."""
+    found = {flag: value_of(options, flag) for flag in REPLAYED}
     return {flag: value for flag, value in found.items() if value is not None}
 
 
-def refused(options: Namespace) -> str | None:
-    """The first flag that was given and for which a replay has no answer."""
-    return next((flag for flag in NOT_REPLAYED if _value(options, flag) is not None), None)
+def unanswered(options: Namespace) -> str | None:
+    """The first flag on the command line for which a replay has no answer."""
+    return next((flag for flag in NOT_REPLAYED if value_of(options, flag) is not None), None)
 
 
-def _value(options: Namespace, flag: str) -> int | bool | None:
-    found: int | bool | None = getattr(options, flag.removeprefix("--").replace("-", "_"))
-    return found
+def value_of(options: Namespace, flag: str) -> Any:
+    """The value of an option; ``None`` where the command line does not have it."""
+    return getattr(options, flag.removeprefix("--").replace("-", "_"))
+
+
+def _negated(flag: str) -> str:
+    return flag.replace("--", "--no-", 1)

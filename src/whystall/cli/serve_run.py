@@ -8,10 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whystall._version import __version__
-from whystall.cli import inputs, output
-from whystall.disk.writing import Over
-from whystall.errors import UsageError
+from whystall.cli import serve_folder
+from whystall.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from whystall.cli.console import Console
-    from whystall.run_folder.description import RunDescription
+    from whystall.cli.serve_folder import RunFolder
     from whystall.serving.recording.command import ServerCommand
     from whystall.serving.recording.plan import Additions
     from whystall.serving.recording.spans import SpanReceiver
@@ -27,24 +25,17 @@ if TYPE_CHECKING:
 
 def run(words: Sequence[str], options: Namespace, console: Console) -> int:
     """The exit code of the server, after its report; ``-signal`` where a signal ended it."""
-    import msgspec
-
     from whystall.capture.launch import run_command
     from whystall.cli.ending import SIGNALLED
-    from whystall.run_folder import layout
-    from whystall.run_folder.claim import claim
-    from whystall.run_folder.description import encode
     from whystall.serving.recording.command import server_command
 
-    every_s = interval(options.every)
+    every_s = serve_folder.interval(options.every)
     command = server_command(words)
-    added = _additions(words, command, unchanged=options.no_flags)
-    folder = folder_of(options)
-    running = describe(words)
-    claim(folder, force=options.force, since_s=None, marker=encode(running))
-    with _Recording(folder, None if command is None else command.port, every_s, added) as recording:
+    added = _additions(words, command, unchanged=bool(options.no_flags))
+    folder = serve_folder.RunFolder(options, Path(words[0]).name)
+    with _Recording(folder.path, None if command is None else command.port, every_s, added) as recording:
         flags = added.flags(recording.endpoint)
-        console.note(f"whystall: records into {folder}{_ending(flags, added)}")
+        console.note(f"whystall: records into {folder.path}{_ending(flags, added)}")
         ended = run_command(
             (*words, *flags),
             os.environ | recording.variables,
@@ -54,8 +45,7 @@ def run(words: Sequence[str], options: Namespace, console: Console) -> int:
         )
     code = ended if ended >= 0 else SIGNALLED - ended
     try:
-        described = msgspec.structs.replace(running, exit_code=code, ended_unix_ns=time.time_ns())
-        output.place(folder / layout.RUN_JSON, lambda file: file.write(encode(described)), over=Over.OUR_OWN)
+        folder.end(code)
         if code == 0 or recording.has_served:
             _report(folder, recording, console)
     except Exception as error:  # noqa: BLE001 - the server is done; its exit code must not become ours
@@ -146,58 +136,14 @@ def _ending(flags: Sequence[str], added: Additions) -> str:
     return (f", with {names}" if names else "") + (f"; {added.reason}" if added.reason else "")
 
 
-def interval(text: str) -> float:
-    """The seconds between two readings. Raises ``UsageError``."""
-    from whystall.serving.recording.scrape import FASTEST_S
-
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not FASTEST_S - 0.01 <= seconds <= 3600:
-        raise UsageError(f"--every takes seconds from 0.33 to 3600, not {text}")
-    return seconds
-
-
-def folder_of(options: Namespace) -> Path:
-    """The folder: ``-o``, or one of its own. Raises ``UsageError``."""
-    from whystall.run_folder.layout import folder_for
-
-    if len(options.output) > 1:
-        raise UsageError(f"`serve {options.action}` takes one -o: the folder of the run")
-    chosen = options.output[0] if options.output else None
-    return folder_for("serve", chosen, now=time.localtime(), environment={})
-
-
-def describe(words: Sequence[str]) -> RunDescription:
-    """The description of a run that begins now."""
-    from whystall.run_folder.alive import this_process
-    from whystall.run_folder.description import RunDescription
-
-    return RunDescription(
-        whystall=__version__,
-        kind="command",
-        command=Path(words[0]).name,
-        exit_code=None,
-        began_unix_ns=time.time_ns(),
-        schedule=None,
-        process=this_process(),
-    )
-
-
-def _report(folder: Path, recording: _Recording, console: Console) -> None:
+def _report(folder: RunFolder, recording: _Recording, console: Console) -> None:
     """Prints the report on stderr: stdout belongs to the server."""
-    from whystall.errors import InputError
-    from whystall.report.document import as_text
-    from whystall.report.serving_text import serving_document
-    from whystall.serving.outcome import explain_run
-
     for damage in recording.damages:
         console.note(f"whystall: {damage}")
     try:
-        found = explain_run([folder])
+        text = folder.text(console.width)
     except InputError:
-        console.note(f"whystall: nothing in {folder} is of a vLLM server that served: nothing to report")
+        console.note(f"whystall: nothing in {folder.path} is of a vLLM server that served: nothing to report")
         return
-    console.note(as_text(serving_document(found), console.width).rstrip())
-    console.next(f"whystall serve report {inputs.shell_quote([str(folder)])} RESULT, the file of the load's client")
+    console.note(text.rstrip())
+    folder.name_next(console)

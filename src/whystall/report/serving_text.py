@@ -12,7 +12,7 @@ from whystall.serving.cause import Evidence, Finding
 from whystall.serving.outcome import Batches, Outcome
 from whystall.serving.parts import TITLES
 from whystall.serving.parts import Part as RequestPart
-from whystall.serving.predictions import SelfCheck
+from whystall.serving.predictions import Prediction, SelfCheck
 from whystall.serving.request_ledger import RequestLedger
 from whystall.serving.scheduler_loop import SchedulerLoop
 from whystall.serving.server_means import ServerMeans
@@ -195,7 +195,7 @@ def _finding(number: int, finding: Finding, found: Outcome) -> Iterator[Part]:
     yield Points(tuple(f"{one.what}: {_value(one)}" for one in finding.evidence))
     yield Points((f"Remedy: {finding.remedy}", *_flags(finding, found)))
     if finding.prediction is not None:
-        yield _prediction(finding, found.check)
+        yield _prediction(finding.prediction)
 
 
 def _value(one: Evidence) -> str:
@@ -213,9 +213,7 @@ def _flags(finding: Finding, found: Outcome) -> Iterator[str]:
             yield f"{name}: {flag.does}. It costs: {flag.costs}."
 
 
-def _prediction(finding: Finding, check: SelfCheck | None) -> Grid:
-    prediction = finding.prediction
-    metrics = prediction.metrics if prediction is not None else ()
+def _prediction(prediction: Prediction) -> Grid:
     rows = [
         (
             f"{_METRICS[one.name]}, p{one.percentile}",
@@ -224,17 +222,15 @@ def _prediction(finding: Finding, check: SelfCheck | None) -> Grid:
             Cell(f"{duration(one.low_ns)} to {duration(one.high_ns)}"),
             Cell(one.verdict),
         )
-        for one in metrics
-        if check is None or check.trusts(one)
+        for one in prediction.metrics
     ]
-    change = prediction.change if prediction is not None else ""
     notes: tuple[str, ...] = ()
-    if prediction is not None and any(prediction.preemptions):
+    if any(prediction.preemptions):
         notes = (f"Preemptions: {count(prediction.preemptions[0])} as it is, {count(prediction.preemptions[1])} then.",)
-    head = f"Replayed with {change}"
+    head = f"Replayed with {prediction.change}"
     labels = ("Metric", "as it is", "then", "interval", "")
     table = grid(head, labels, rows, notes=notes)
-    return Grid(table.table, table.notes, text_head=f"Replayed with {change}:")
+    return Grid(table.table, table.notes, text_head=f"{head}:")
 
 
 def _checked(check: SelfCheck) -> str:

@@ -61,11 +61,15 @@ class Case:
         return np.concatenate(gaps) if gaps else np.zeros(0, dtype=np.int64)
 
     def predict(self, make: Callable[[Replayer], Prediction | None]) -> Prediction | None:
-        """A prediction; ``None`` where the replay does not meet its own run, or no request is known to replay."""
+        """A prediction, without metrics that the replay misses in its own run.
+
+        ``None`` where it misses the median request, or no request is known to replay.
+        """
         if not self.ledgers:
             return None
         check = self.replayer.check
-        return make(self.replayer) if check is not None and check.is_trusted else None
+        found = make(self.replayer) if check is not None and check.is_trusted else None
+        return None if check is None or found is None else check.trusted_part(found)
 
     def finding(
         self,

@@ -18,10 +18,11 @@ from whystall.serving.machine import UNIT, units
 from whystall.serving.prefix_cache import PrefixCache
 from whystall.serving.step_model import StepModel
 
-__all__ = ["Arrivals", "Costs", "Engine", "Request"]
+__all__ = ["MOST_EVENTS", "Arrivals", "Costs", "Engine", "Request"]
 
 _UNBOUNDED: Final = 1 << 60
-_MOST_EVENTS: Final = 20_000_000
+MOST_EVENTS: Final = 20_000_000
+"""Events after which a replay is given up: 60 for each of the 300,000 requests of the longest load that is replayed."""
 
 
 class Arrivals(Protocol):
@@ -119,10 +120,8 @@ class Engine:
             one.missing = one.input_tokens
 
     def run(self) -> bool:
-        """Plays all requests; ``False`` where one never gets its blocks."""
-        if any(self._needs(one.input_tokens + one.output_tokens) > self._blocks for one in self.requests):
-            return False
-        for _ in range(_MOST_EVENTS):
+        """Plays all requests; ``False`` where one never gets its blocks, and after `MOST_EVENTS` events."""
+        for _ in range(MOST_EVENTS):
             self._take_in()
             if not (self._decoding or self._partial or self._waiting):
                 return not self._coming

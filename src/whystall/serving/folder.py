@@ -12,7 +12,6 @@ from whystall.serving.readers.registry import reader_of
 from whystall.serving.records import (
     BY_SERVER,
     Arrival,
-    BatchLines,
     ClientRequest,
     ClientRun,
     Part,
@@ -97,6 +96,7 @@ def _united(parts: Sequence[Part], notes: list[str]) -> ServedRun:
             "none of its steps"
         )
     spans = tuple(span for part in parts for span in part.spans)
+    log = max(parts, key=_reads)
     run = ServedRun(
         sources=tuple(dict.fromkeys(part.kind for part in parts)),
         arrivals=arrivals,
@@ -107,14 +107,15 @@ def _united(parts: Sequence[Part], notes: list[str]) -> ServedRun:
         settings=_settings(parts),
         engines=max(part.engines for part in parts),
         waiting=tuple(count for part in parts for count in part.waiting),
-        batches=max((part.batches for part in parts if part.batches is not None), key=_said, default=None),
+        readings=log.readings,
+        batches=log.batches,
     )
     return replace(_with_metrics(run, parts, notes), notes=tuple(notes))
 
 
-def _said(lines: BatchLines) -> tuple[bool, int]:
-    """The order of lines on batches: those of a log before readings of gauges, then by their number."""
-    return bool(lines.prefills + lines.decodes + len(lines.durations)), len(lines)
+def _reads(part: Part) -> tuple[bool, int]:
+    """The order of files with readings of the queue: logs with batches before series of gauges, longer ones first."""
+    return part.batches is not None, 0 if part.readings is None else len(part.readings)
 
 
 def _by_server(spans: Sequence[ServerRequest]) -> ClientRun | None:

@@ -1,8 +1,8 @@
 """The machine below a server over the recorded time: its pace, and when its clients get a token.
 
 Slow steps come in groups: other programs hold the machine up for a while, and another setting would have met the same
-while. So a replay counts usual work, and the machine says when it is done. A client that stands still gets all tokens
-of that while at its end, whichever requests they belong to.
+slow period. So a replay counts usual work, and the machine says when it is done. A client that stands still gets all
+tokens of that period at its end, from all requests.
 
 Work is counted in whole units of a 1024th of a nanosecond: sums of many steps are then exact in any order.
 """
@@ -22,7 +22,7 @@ __all__ = ["STEADY", "UNIT", "Machine", "units"]
 UNIT: Final = 1 << 10
 """Units of work in a nanosecond of the usual pace."""
 _BLOCKS: Final = 10
-"""Blocks in which a recording is drawn: some of them hold a slow while of a second or two as a whole."""
+"""Blocks of a recording that a draw puts together: those of 12 to 38 s then hold whole slow periods of a second."""
 
 Ints = npt.NDArray[np.int64]
 

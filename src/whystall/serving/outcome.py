@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
+from typing import Final
 
 from whystall.serving.cause import Finding, Flag
 from whystall.serving.diagnose import diagnose
 from whystall.serving.folder import read_run
 from whystall.serving.parts import Part, residuals
 from whystall.serving.predictions import SelfCheck
-from whystall.serving.records import BY_SERVER, BatchLines, StepParts
+from whystall.serving.records import BY_SERVER, BatchLines, QueueReadings, StepParts
 from whystall.serving.request_ledger import RequestLedger, middle
 from whystall.serving.run_analysis import Analysis, analyze_run
 from whystall.serving.scheduler_loop import SchedulerLoop, scheduler_loop
@@ -23,9 +22,9 @@ from whystall.serving.step_ledger import StepLedger
 from whystall.serving.step_model import StepModel
 from whystall.trace.files import Limits
 
-__all__ = ["SCHEMA", "Batches", "Outcome", "Placement", "as_json", "explain_run"]
+__all__ = ["SCHEMA", "Batches", "Outcome", "Placement", "explain_run"]
 
-SCHEMA = "whystall.serving/1"
+SCHEMA: Final = "whystall.serving/1"
 """The name of the outcome's form as JSON."""
 
 _MOST_LEDGERS = 10_000
@@ -126,22 +125,22 @@ def explain_run(paths: list[Path], limits: Limits | None = None) -> Outcome:
         analysis.means,
         run.client is not None and run.client.tool == BY_SERVER,
         scheduler_loop(run),
-        _batches(run.batches),
+        _batches(run.batches, run.readings),
     )
 
 
-def _batches(lines: BatchLines | None) -> Batches | None:
-    if lines is None or not lines.prefills + lines.decodes:  # readings of gauges are no batches
+def _batches(lines: BatchLines | None, readings: QueueReadings | None) -> Batches | None:
+    if lines is None or readings is None:
         return None
-    fullest = int(lines.kv_permille.max())
+    fullest = int(readings.kv_permille.max())
     return Batches(
         lines.prefills,
         lines.decodes,
         lines.prompt_tokens,
         lines.cached_tokens,
-        int(lines.running.max()),
-        int(lines.waiting.max()),
-        float((lines.waiting > 0).mean()),
+        int(readings.running.max()),
+        int(readings.waiting.max()),
+        float((readings.waiting > 0).mean()),
         None if fullest < 0 else fullest / 1000,
         lines.without_graph / max(lines.decodes, 1),
         lines.retracted,
@@ -176,9 +175,3 @@ def _failures(analysis: Analysis) -> tuple[str, ...]:
     if client.failed == 1:
         return ("one request failed and is in no ledger",)
     return (f"{client.failed:,} requests failed and are in no ledger",)
-
-
-def as_json(found: Outcome) -> str:
-    """The outcome as JSON."""
-    body = {"schema": SCHEMA} | msgspec.to_builtins(found)
-    return msgspec.json.format(msgspec.json.encode(body), indent=1).decode()

@@ -24,6 +24,7 @@ __all__ = [
     "Iterations",
     "Metrics",
     "Part",
+    "QueueReadings",
     "ServedRun",
     "ServerRequest",
     "Settings",
@@ -116,17 +117,25 @@ class Iterations:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLines:
-    """The lines on batches in SGLang's log: each prefill, and one in many decodes.
-
-    One entry of each column a line: requests that run and that wait, and the share of the cache in use. The counts are
-    of all lines; ``durations`` are queue and forward of single finished requests in nanoseconds, with their prompt and
-    output tokens.
-    """
+class QueueReadings:
+    """Requests that run and that wait, and the share of the cache in use (-1 if unknown): one entry a reading."""
 
     running: Ints
     waiting: Ints
     kv_permille: Ints
+
+    def __len__(self) -> int:
+        return len(self.running)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLines:
+    """The lines on batches in SGLang's log: each prefill, and one in many decodes.
+
+    The counts are of all lines; ``durations`` are queue and forward of single finished requests in nanoseconds, with
+    their prompt and output tokens.
+    """
+
     prefills: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -134,9 +143,6 @@ class BatchLines:
     without_graph: int = 0
     retracted: int = 0
     durations: tuple[tuple[int, int, int, int], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +207,16 @@ class Part:
     settings: Settings = NO_SETTINGS
     engines: int = 1
     waiting: tuple[tuple[int, int], ...] = ()
+    readings: QueueReadings | None = None
     batches: BatchLines | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServedRun:
-    """All that the files of a served run say. ``waiting`` are running and waiting requests of the log's stats lines."""
+    """All that the files of a served run say.
+
+    ``waiting`` are running and waiting requests of the log's stats lines and of all readings.
+    """
 
     sources: tuple[str, ...] = ()
     arrivals: tuple[Arrival, ...] = ()
@@ -219,6 +229,7 @@ class ServedRun:
     settings: Settings = NO_SETTINGS
     engines: int = 1
     waiting: tuple[tuple[int, int], ...] = ()
+    readings: QueueReadings | None = None
     batches: BatchLines | None = None
     notes: tuple[str, ...] = ()
 

@@ -8,13 +8,14 @@ if none was preempted, the whole prompt reserved. New requests are seen between 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from whystall.serving.engine import Costs, Engine, Request
 from whystall.serving.machine import STEADY, Machine
+from whystall.serving.server import Server
 from whystall.serving.step_model import StepModel
 
-__all__ = ["Load", "Played", "Server", "play"]
+__all__ = ["Load", "Played", "Server", "fits", "play"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,37 +34,6 @@ class Load:
     output_tokens: int
     blocks: tuple[int, ...] = ()
     due_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """The settings that are played, with the client's limit of concurrent requests; ``None`` is without a bound."""
-
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    kv_blocks: int | None = None
-    block_tokens: int = 16
-    prefix_caching: bool = False
-    max_concurrency: int | None = None
-
-    def changed(
-        self,
-        *,
-        max_num_seqs: int | None = None,
-        max_num_batched_tokens: int | None = None,
-        kv_blocks: int | None = None,
-        prefix_caching: bool | None = None,
-        max_concurrency: int | None = None,
-    ) -> Server:
-        """The same with other settings, where they are given."""
-        return replace(
-            self,
-            max_num_seqs=max_num_seqs or self.max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens or self.max_num_batched_tokens,
-            kv_blocks=kv_blocks or self.kv_blocks,
-            prefix_caching=self.prefix_caching if prefix_caching is None else prefix_caching,
-            max_concurrency=max_concurrency or self.max_concurrency,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +59,10 @@ def play(
 ) -> Played | None:
     """The times of all requests; each step takes its work and ``gap_ns`` of the engine's, at the machine's pace.
 
-    ``None`` where a request can never run: its prompt and output need more blocks than there are.
+    ``None`` where a request never fits (`fits`), and after `MOST_EVENTS` events.
     """
+    if not fits(loads, server):
+        return None
     client = _Client(loads, server.max_concurrency, machine)
     requests = [
         Request(place, one.input_tokens, max(one.output_tokens, 1), one.blocks) for place, one in enumerate(loads)
@@ -106,6 +78,14 @@ def play(
         prefix_caching=server.prefix_caching,
     )
     return client.played(engine) if engine.run() else None
+
+
+def fits(loads: Sequence[Load], server: Server) -> bool:
+    """Whether the cache has blocks enough for each request alone, with its prompt and its output."""
+    if server.kv_blocks is None:
+        return True
+    longest = max((one.input_tokens + max(one.output_tokens, 1) for one in loads), default=0)
+    return -(-longest // server.block_tokens) < server.kv_blocks  # vLLM keeps one block empty
 
 
 class _Client:

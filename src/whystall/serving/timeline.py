@@ -53,14 +53,19 @@ def place_steps(
     return Timeline(start, end, int(np.median(gaps)) if len(gaps) else 0, first, known)
 
 
-def from_token_to_token(times: Timeline, alive: Flags) -> Timeline:
+def back_to_back(times: Timeline, busy: Flags) -> Ints:
+    """The begin of each step without gaps: the end of the one before, where ``busy`` says that requests went on."""
+    begin = times.start_ns.copy()
+    begin[1:][busy] = times.end_ns[:-1][busy]
+    return begin
+
+
+def from_token_to_token(times: Timeline, busy: Flags) -> Timeline:
     """The timeline of a server whose log has a part of each step: a step begins when the one before it has ended.
 
-    ``alive`` says for each step whether requests went on into it from the one before.
+    ``busy`` says for each step but the last whether requests went on from it into the next one.
     """
-    start = times.start_ns.copy()
-    start[1:][alive[1:]] = times.end_ns[:-1][alive[1:]]
-    return Timeline(start, times.end_ns, 0, times.seen_ns, times.known)
+    return Timeline(back_to_back(times, busy), times.end_ns, 0, times.seen_ns, times.known)
 
 
 def _arrivals(request: ClientRequest, placed: Placed) -> tuple[Ints, Ints]:

@@ -8,22 +8,30 @@ from pathlib import Path
 from typing import Final
 
 from whystall.diagnosis.units import duration
+from whystall.serving.engine import MOST_EVENTS
 from whystall.serving.folder import read_run
 from whystall.serving.predictions import Prediction, Replayer, SelfCheck
 from whystall.serving.records import SGLANG
-from whystall.serving.replay import Server
+from whystall.serving.replay import fits
 from whystall.serving.run_analysis import Analysis, analyze_run
+from whystall.serving.server import Server, changed_server
 from whystall.trace.files import Limits
 
-__all__ = ["Answer", "answer", "ask", "changed_server"]
+__all__ = ["SCHEMA", "Answer", "answer", "ask", "changed_server"]
 
-
-_BEYOND: Final = 1.5  # times the largest recorded step, from which on a cost is called extrapolated
+SCHEMA: Final = "whystall.serving-what-if/1"
+"""The name of the answer's form as JSON."""
+_BEYOND: Final = 1.5
+"""Times the largest recorded step from which on a cost is called extrapolated. Chosen: the model is a line, and up to
+half as far again it bends little (attention, padding)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The prediction beside the replay of the same run; without a ``prediction`` the headline says why."""
+    """The prediction beside the replay of the same run; without a ``prediction`` the headline says why.
+
+    A metric that the replay misses in its own run is not in the prediction.
+    """
 
     headline: str
     change: str
@@ -45,16 +53,17 @@ def answer(analysis: Analysis, changes: Mapping[str, int | bool]) -> Answer:
     replayer = Replayer(analysis) if any(analysis.placed) else None
     check = None if replayer is None else replayer.check
     prediction = None
-    if replayer is None or check is None or analysis.is_partial:
+    if replayer is None or check is None:
         headline = _without_replay(analysis)
     elif not check.is_trusted:
         headline = _too_far_off(check)
     else:
         server = changed_server(replayer.server, changes)
-        headline = _refusal(replayer, server, changes)
-        prediction = None if headline else replayer.predict(change, server=server)
-        if prediction is not None:
-            headline = _headline(prediction)
+        headline = _refusal(replayer, server, change)
+        found = None if headline else replayer.predict(change, server=server)
+        if found is not None:
+            prediction = check.trusted_part(found)
+            headline = _headline(prediction, check)
     run = analysis.run
     notes = (
         *run.notes,
@@ -62,7 +71,7 @@ def answer(analysis: Analysis, changes: Mapping[str, int | bool]) -> Answer:
         *(() if replayer is None or prediction is None else _notes(replayer, analysis, changes, prediction)),
     )
     return Answer(
-        headline or f"No answer: with {change} a request of this load never gets all blocks that it needs.",
+        headline or f"No answer: the replay with {change} is too long (more than {MOST_EVENTS:,} events).",
         change,
         run.sources,
         len(analysis.ledgers),
@@ -76,18 +85,6 @@ def _flag(name: str, value: int | bool) -> str:
     if isinstance(value, bool):
         return name if value else name.replace("--", "--no-", 1)
     return f"{name} {value}"
-
-
-def changed_server(server: Server, changes: Mapping[str, int | bool]) -> Server:
-    """The server with other settings, by their flags."""
-    caching = changes.get("--enable-prefix-caching")
-    return server.changed(
-        max_num_seqs=changes.get("--max-num-seqs"),
-        max_num_batched_tokens=changes.get("--max-num-batched-tokens"),
-        kv_blocks=changes.get("--num-gpu-blocks-override"),
-        prefix_caching=None if caching is None else bool(caching),
-        max_concurrency=changes.get("--max-concurrency"),
-    )
 
 
 def _without_replay(analysis: Analysis) -> str:
@@ -122,7 +119,7 @@ def _without_replay(analysis: Analysis) -> str:
             ),
         ),
         (not any(analysis.placed), "the steps in the log do not follow from the requests of the client"),
-        (True, "the run has too few steps, too many requests, or no times of sending for a replay"),
+        (True, "the run has too few steps, too many requests or events, or no times of sending for a replay"),
     )
     return f"No answer: {next(reason for holds, reason in reasons if holds)}."
 
@@ -135,10 +132,9 @@ def _too_far_off(check: SelfCheck) -> str:
     )
 
 
-def _refusal(replayer: Replayer, server: Server, changes: Mapping[str, int | bool]) -> str:
+def _refusal(replayer: Replayer, server: Server, change: str) -> str:
     """The reason why this change has no answer, or nothing."""
     if server == replayer.server:
-        change = " ".join(_flag(name, value) for name, value in changes.items())
         return f"No change: this run already had {change}."
     if server.prefix_caching and not replayer.server.prefix_caching and not any(replayer.block_ids):
         return (
@@ -148,15 +144,17 @@ def _refusal(replayer: Replayer, server: Server, changes: Mapping[str, int | boo
     seqs, tokens = server.max_num_seqs, server.max_num_batched_tokens
     if seqs is not None and tokens is not None and tokens < seqs:
         return f"No answer: vLLM does not start with --max-num-batched-tokens {tokens:,} below --max-num-seqs {seqs:,}."
+    if not fits(replayer.loads, server):
+        return f"No answer: with {change} a request of this load never gets all blocks that it needs."
     return ""
 
 
-def _headline(prediction: Prediction) -> str:
-    e2e, first = prediction.metric("e2e", 50), prediction.metric("ttft", 50)
+def _headline(prediction: Prediction, check: SelfCheck) -> str:
+    e2e, measured = prediction.metric("e2e", 50), check.metric("e2e", 50).before_ns
     return (
-        f"With {prediction.change} the median request takes {duration(e2e.after_ns)} ({duration(e2e.low_ns)} to "
-        f"{duration(e2e.high_ns)}) in the replay, and {duration(e2e.before_ns)} as it is; its first token comes after "
-        f"{duration(first.after_ns)} instead of {duration(first.before_ns)}."
+        f"With {prediction.change} the replay predicts {duration(e2e.after_ns)} ({duration(e2e.low_ns)} to "
+        f"{duration(e2e.high_ns)}) for the median request, against {duration(e2e.before_ns)} without the change "
+        f"(measured: {duration(measured)})."
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from whystall.json_text import NotJsonError, parse_json
 from whystall.serving.readers.reader import Source
-from whystall.serving.records import BatchLines, Metrics, Part
+from whystall.serving.records import Metrics, Part, QueueReadings
 
 __all__ = ["HEAD", "Counts", "MetricsSeries"]
 
@@ -81,8 +81,8 @@ class MetricsSeries:
             cache = round(min(max(counts.cache, 0.0), 1.0) * 1000)
             found.append((_count(counts.running), _count(counts.waiting), cache))
         running, waiting, cached = (np.array([row[place] for row in found], dtype=np.int64) for place in range(3))
-        lines = BatchLines(running, waiting, cached) if found else None
-        return Part(self.kind, waiting=tuple(row[:2] for row in found), batches=lines)
+        readings = QueueReadings(running, waiting, cached) if found else None
+        return Part(self.kind, waiting=tuple(row[:2] for row in found), readings=readings)
 
 
 def _count(value: int) -> int:

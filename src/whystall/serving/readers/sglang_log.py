@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from whystall.serving.readers.reader import Source
-from whystall.serving.records import SGLANG, BatchLines, Part, Settings
+from whystall.serving.records import SGLANG, BatchLines, Part, QueueReadings, Settings
 
 _MOST_LINES: Final = 4_000_000
 _MOST_DURATIONS: Final = 500_000
@@ -62,15 +62,18 @@ class _Counts:
     retracted: int = 0
     durations: list[tuple[int, int, int, int]] = field(default_factory=list)
 
-    def lines(self) -> BatchLines | None:
-        """The columns, if there is any line."""
-        if not self.columns[0] and not self.durations:
+    def readings(self) -> QueueReadings | None:
+        """The columns, if there is any line on a batch."""
+        if not self.columns[0]:
             return None
         running, waiting, cache = (np.array(column, dtype=np.int64) for column in self.columns)
+        return QueueReadings(running, waiting, cache)
+
+    def lines(self) -> BatchLines | None:
+        """The counts, if there is any line."""
+        if not self.columns[0] and not self.durations:
+            return None
         return BatchLines(
-            running,
-            waiting,
-            cache,
             self.prefills,
             self.prompt_tokens,
             self.cached_tokens,
@@ -104,14 +107,14 @@ class SglangLog:
             if len(counts.columns[0]) >= _MOST_LINES:
                 source.notes.append(f"the log has more batches than are read: the first {_MOST_LINES:,} count")
                 break
-        lines = counts.lines()
-        pairs = () if lines is None else zip(lines.running.tolist(), lines.waiting.tolist(), strict=True)
+        running, waiting, _ = counts.columns
         return Part(
             self.kind,
             settings=Settings(server=SGLANG, **found),  # type: ignore[arg-type]  # by the names of its fields
             engines=max(len(engines), 1),
-            waiting=tuple(pairs),
-            batches=lines,
+            waiting=tuple(zip(running, waiting, strict=True)),
+            readings=counts.readings(),
+            batches=counts.lines(),
         )
 
 

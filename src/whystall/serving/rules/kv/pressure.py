@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -98,7 +99,7 @@ def _remedy(case: Case, blocks: int) -> str:
 
 
 def _more(replayer: Replayer, blocks: int) -> Prediction | None:
-    return replayer.predict(f"{blocks:,} blocks of cache", server=replayer.server.changed(kv_blocks=blocks))
+    return replayer.predict(f"{blocks:,} blocks of cache", server=replace(replayer.server, kv_blocks=blocks))
 
 
 RULE: Final = Rule(CAUSE, find)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from whystall.diagnosis.units import duration
@@ -65,7 +66,7 @@ def _by_steps(case: Case, model: StepModel, budget: int) -> Finding | None:
 
 
 def _larger(replayer: Replayer, budget: int) -> Prediction | None:
-    server = replayer.server.changed(max_num_batched_tokens=budget)
+    server = replace(replayer.server, max_num_batched_tokens=budget)
     return replayer.predict(f"--max-num-batched-tokens {budget}", server=server)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -11,16 +12,17 @@ from whystall.serving.case import Case
 from whystall.serving.cause import Evidence, Finding, Rule, cause_beside
 from whystall.serving.parts import Part
 from whystall.serving.predictions import Prediction, Replayer
-from whystall.serving.records import BatchLines
+from whystall.serving.records import QueueReadings
 
 CAUSE: Final = cause_beside(__name__)
-_FEWEST_LINES: Final = 3  # with a queue: one may be the moment between two steps
+_FEWEST_READINGS: Final = 3
+"""Readings with a queue. Chosen: one or two of them may fall into the moment between an arrival and the next step."""
 
 
 def find(case: Case) -> Finding | None:
     """A queue for places, with room in the cache."""
-    if case.run.iterations is None and case.run.batches is not None:
-        return _by_batches(case, case.run.batches)
+    if case.run.iterations is None and case.run.readings is not None:
+        return _by_readings(case, case.run.readings)
     steps, limit = case.run.iterations, case.settings.max_num_seqs
     queued = case.mean(Part.QUEUE)
     if steps is None or limit is None or case.share(queued) < CAUSE.threshold("least_share"):
@@ -45,24 +47,24 @@ def find(case: Case) -> Finding | None:
     )
 
 
-def _by_batches(case: Case, lines: BatchLines) -> Finding | None:
+def _by_readings(case: Case, readings: QueueReadings) -> Finding | None:
     """The same by a log's lines on batches or by readings of the gauges: those with a queue have all places taken.
 
-    A limit that no file states is the number of requests that run in most of these lines, and perhaps so.
+    A limit that no file states is the number of requests that run in most of these readings, and perhaps so.
     """
     queued, stated = case.mean(Part.QUEUE), case.settings.max_num_seqs
-    waits = lines.waiting > 0
-    if int(waits.sum()) < _FEWEST_LINES or case.share(queued) < CAUSE.threshold("least_share"):
+    waits = readings.waiting > 0
+    if int(waits.sum()) < _FEWEST_READINGS or case.share(queued) < CAUSE.threshold("least_share"):
         return None
-    limit = stated or int(np.median(lines.running[waits]))
-    by_seats = float((lines.running[waits] >= limit).mean())
+    limit = stated or int(np.median(readings.running[waits]))
+    by_seats = float((readings.running[waits] >= limit).mean())
     if stated is None:
-        by_seats = float((lines.running[waits] == limit).mean())
-    known = lines.kv_permille[waits & (lines.kv_permille >= 0)]
+        by_seats = float((readings.running[waits] == limit).mean())
+    known = readings.kv_permille[waits & (readings.kv_permille >= 0)]
     used = float(known.mean()) / 1000 if len(known) else 0.0
     if limit < 1 or by_seats < CAUSE.threshold("least_of_queue") or used > CAUSE.threshold("most_cache"):
         return None
-    wanted = _power_of_two(int((lines.running + lines.waiting).max()))
+    wanted = _power_of_two(int((readings.running + readings.waiting).max()))
     most = f"--max-num-seqs is {limit:,}" if stated else f"no more than {limit:,} run at once (--max-num-seqs)"
     return case.finding(
         CAUSE,
@@ -98,7 +100,7 @@ def _power_of_two(most: int) -> int:
 
 
 def _more(replayer: Replayer, seats: int) -> Prediction | None:
-    return replayer.predict(f"--max-num-seqs {seats}", server=replayer.server.changed(max_num_seqs=seats))
+    return replayer.predict(f"--max-num-seqs {seats}", server=replace(replayer.server, max_num_seqs=seats))
 
 
 RULE: Final = Rule(CAUSE, find)

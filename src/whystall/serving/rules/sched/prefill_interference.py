@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -71,7 +72,7 @@ def _budget(case: Case, tokens: np.ndarray[tuple[int], np.dtype[np.float64]]) ->
 
 
 def _smaller(replayer: Replayer, budget: int) -> Prediction | None:
-    server = replayer.server.changed(max_num_batched_tokens=budget)
+    server = replace(replayer.server, max_num_batched_tokens=budget)
     return replayer.predict(f"--max-num-batched-tokens {budget}", server=server)
 
 
