@@ -55,7 +55,7 @@ def _in_folder(folder: Path, readers: Sequence[Reader]) -> list[Path]:
         raise InputError(f"{folder}: cannot be read ({error.strerror})") from None
     found = sorted(entry for entry in folder.rglob("*") if entry.is_file() and looks_like_trace(entry, readers))
     if not found:
-        endings = ", ".join(f"*{suffix}" for reader in readers for suffix in reader.suffixes)
+        endings = ", ".join(dict.fromkeys(f"*{suffix}" for reader in readers for suffix in reader.suffixes))
         raise InputError(f"{folder}: no traces in this folder (looked for {endings})")
     return _without_copies(each_once(found, readers))
 
