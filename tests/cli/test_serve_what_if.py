@@ -143,6 +143,19 @@ def test_an_option_that_an_action_ignores_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_defaults_of_the_project_are_refused_by_no_action(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """They are for other verbs and actions, too: ``dtype`` is an option of `whystall model`."""
+    (tmp_path / "pyproject.toml").write_text('[tool.whystall]\njson = true\ndtype = "bf16"\n')
+
+    report = cli("serve", "report", folder)
+    answer = cli("serve", "what-if", folder, "--max-num-seqs", "8")
+
+    assert json.loads(report.out)["schema"] == "whystall.serving/1"
+    assert json.loads(answer.out)["prediction"] is not None
+    assert cli("serve", "run", "-o", tmp_path / "started", "--", "true").code == 0
+    assert cli("serve", "run", "-o", tmp_path / "started", "--dtype", "half", "--", "true").code == 2
+
+
 def test_flags_behind_the_dashes_are_the_servers_own(cli: Cli, tmp_path: Path) -> None:
     outcome = cli("serve", "run", "-o", tmp_path / "run", "--", "true", "--max-num-seqs", "5", "--json")
 

@@ -243,7 +243,7 @@ def test_asynchronous_scheduling_and_a_closed_loop_are_said(tmp_path: Path) -> N
     notes = answer(found, {"--max-num-seqs": 2}).notes
 
     assert any("asynchronously" in one for one in notes)
-    assert "the client sends 16 requests at a time, in the replay, too" in notes
+    assert "the replay keeps the client's limit of 16 requests at a time" in notes
 
 
 @pytest.mark.parametrize("waits", [[], [0.0] * 16], ids=["not-recorded", "of-another-limit"])
@@ -255,7 +255,7 @@ def test_waits_in_the_client_that_explain_nothing_are_said(tmp_path: Path, waits
 
     assert found.check is not None
     assert found.check.is_trusted
-    assert any("kept to 2 requests at a time, and its recorded waits do not say" in one for one in found.notes)
+    assert any("kept to 2 requests at a time, and its recorded waits do not explain" in one for one in found.notes)
 
 
 def test_a_client_sends_sooner_where_the_server_is_faster(tmp_path: Path) -> None:
@@ -277,15 +277,15 @@ def test_a_client_sends_sooner_where_the_server_is_faster(tmp_path: Path) -> Non
     assert found.prediction is not None
     assert found.prediction.rate is not None
     assert found.prediction.rate.after > 2 * found.prediction.rate.before
-    assert "waits in the client are in none of these times: they begin when it sends a request" in found.notes
+    assert "these times begin when the client sends a request: they contain no wait in the client" in found.notes
 
 
 def test_steps_larger_than_any_recorded_are_said(tmp_path: Path) -> None:
     found = answer(served(tmp_path, Engine(max_num_seqs=1), crowd()), {"--max-num-seqs": 6})
 
     assert (
-        "steps of up to 6 requests are played, and the recording has at most 1: their cost is extrapolated"
-        in found.notes
+        "the replay has steps of up to 6 requests, the recording has at most 1: the cost of larger steps is "
+        "extrapolated" in found.notes
     )
 
 

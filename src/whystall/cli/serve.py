@@ -22,6 +22,7 @@ class Serve:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declares the verb's arguments."""
+        self._configured = parser.get_default  # a configuration comes into the parser later
         parser.usage = (
             "whystall serve report [options] PATH...\n"
             "       whystall serve what-if [options] PATH... --max-num-batched-tokens N\n"
@@ -75,7 +76,7 @@ class Serve:
 
     def run(self, options: Namespace, console: Console) -> int:
         """Prints the verdict, the ledgers and the findings; 0, or the exit code of a server that it starts."""
-        serve_flags.check(options)
+        serve_flags.check(options, self._configured)
         if options.action == "run":
             from whystall.cli import serve_run
 

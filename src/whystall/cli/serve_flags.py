@@ -9,6 +9,7 @@ from whystall.serving.server import REPLAYED
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
 _COST: Final = "it changes the time of a step, which only a run with it measures"
 _MEMORY: Final = "it changes the number of cache blocks, which the server counts at its start: give that number itself"
@@ -56,7 +57,7 @@ _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "--no-limits": ("report", "what-if"),
     **dict.fromkeys((*REPLAYED, *NOT_REPLAYED), _ALONE),
 }
-"""The actions that each option belongs to; others belong to all. None of these has a default in the parser."""
+"""The actions that each option belongs to; others belong to all. None of these has a default of its own."""
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -76,15 +77,27 @@ def add_flags(parser: ArgumentParser) -> None:
             parser.add_argument(flag, nargs="?", const="", help=SUPPRESS)
 
 
-def check(options: Namespace) -> None:
-    """Raises ``UsageError`` where an option stands beside an action that ignores it."""
+def check(options: Namespace, configured: Callable[[str], object]) -> None:
+    """Raises ``UsageError`` for an option that the action ignores, or that a replay cannot answer.
+
+    Defaults of a configuration are for all actions and verbs, so that they are no reason: ``configured`` has them.
+    """
     for flag, actions in _ACTIONS.items():
-        if value_of(options, flag) is None or options.action in actions:
+        value = value_of(options, flag)
+        if value is None or value == configured(_destination(flag)):
             continue
-        *others, last = (f"`serve {action}`" for action in actions)
-        belongs = f"{', '.join(others)} and {last}" if others else last
-        hint = "; put the flags of the server behind --" if options.action == "run" and actions == _ALONE else ""
-        raise UsageError(f"`serve {options.action}` takes no {flag}, which belongs to {belongs}{hint}")
+        if options.action not in actions:
+            raise UsageError(_ignored(flag, options.action, actions))
+        if flag in NOT_REPLAYED:
+            known = ", ".join(REPLAYED)
+            raise UsageError(f"a replay does not answer {flag}: {NOT_REPLAYED[flag]}. It knows {known}")
+
+
+def _ignored(flag: str, action: str, actions: tuple[str, ...]) -> str:
+    *others, last = (f"`serve {one}`" for one in actions)
+    belongs = f"{', '.join(others)} and {last}" if others else last
+    hint = "; put the flags of the server behind --" if action == "run" and actions == _ALONE else ""
+    return f"`serve {action}` takes no {flag}, which belongs to {belongs}{hint}"
 
 
 def changes(options: Namespace) -> dict[str, int | bool]:
@@ -93,14 +106,13 @@ def changes(options: Namespace) -> dict[str, int | bool]:
     return {flag: value for flag, value in found.items() if value is not None}
 
 
-def unanswered(options: Namespace) -> str | None:
-    """The first flag on the command line for which a replay has no answer."""
-    return next((flag for flag in NOT_REPLAYED if value_of(options, flag) is not None), None)
-
-
 def value_of(options: Namespace, flag: str) -> Any:
-    """The value of an option; ``None`` where the command line does not have it."""
-    return getattr(options, flag.removeprefix("--").replace("-", "_"))
+    """The value of an option; ``None`` where neither the command line nor a configuration has one."""
+    return getattr(options, _destination(flag))
+
+
+def _destination(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def _negated(flag: str) -> str:

@@ -32,7 +32,7 @@ def _table(found: Answer, check: SelfCheck) -> Grid:
     rows = [_row(one, found, check) for one in check.metrics]
     if check.rate is not None:
         rows.append(_rate(check.rate, None if found.prediction is None else found.prediction.rate))
-    head = f"{count(found.requests)} requests, measured, replayed as it was, and at other times without and with"
+    head = f"{count(found.requests)} requests: measured, replayed as the run was, and predicted without and with"
     labels = ("Metric", "measured", "replayed", "as it is", "then", "interval", "")
     return grid(f"{head} {found.change}", labels, rows)
 

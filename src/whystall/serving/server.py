@@ -30,11 +30,11 @@ class Setting(NamedTuple):
 
 
 REPLAYED: Final = {
-    "--max-num-seqs": Setting("max_num_seqs", "the most requests in a step"),
-    "--max-num-batched-tokens": Setting("max_num_batched_tokens", "the most tokens in a step"),
-    "--num-gpu-blocks-override": Setting("kv_blocks", "the blocks of the key-value cache"),
-    "--max-concurrency": Setting("max_concurrency", "the most requests that the load's client has under way"),
-    "--enable-prefix-caching": Setting("prefix_caching", "keep computed prompts", is_switch=True),
+    "--max-num-seqs": Setting("max_num_seqs", "maximum number of requests in a step"),
+    "--max-num-batched-tokens": Setting("max_num_batched_tokens", "maximum number of tokens in a step"),
+    "--num-gpu-blocks-override": Setting("kv_blocks", "number of blocks of the key-value cache"),
+    "--max-concurrency": Setting("max_concurrency", "maximum number of requests that the client sends at a time"),
+    "--enable-prefix-caching": Setting("prefix_caching", "keep computed prompts in the cache", is_switch=True),
 }
 """Settings by their flags of ``vllm serve``, and of ``vllm bench serve`` for the client."""
 

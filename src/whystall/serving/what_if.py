@@ -168,16 +168,15 @@ def _notes(
     if client is not None and client.max_concurrency:
         if replayer.server.max_concurrency is None:
             yield (
-                f"the client kept to {client.max_concurrency:,} requests at a time, and its recorded waits do not say "
-                "when it would send them otherwise: they are replayed at the times at which it did, which another "
-                "setting would move"
+                f"the client kept to {client.max_concurrency:,} requests at a time, and its recorded waits do not "
+                "explain when it sent them: the replay keeps the recorded times, which another setting would move"
             )
         elif "--max-concurrency" not in changes:
-            yield f"the client sends {client.max_concurrency:,} requests at a time, in the replay, too"
+            yield f"the replay keeps the client's limit of {client.max_concurrency:,} requests at a time"
     if "--max-concurrency" in changes:
-        yield "waits in the client are in none of these times: they begin when it sends a request"
+        yield "these times begin when the client sends a request: they contain no wait in the client"
     if "--num-gpu-blocks-override" in changes:
-        yield "the replay does not ask whether the device has memory for these blocks"
+        yield "the replay does not check whether the device has memory for these blocks"
     yield from _beyond(analysis, prediction)
 
 
@@ -190,11 +189,11 @@ def _beyond(analysis: Analysis, prediction: Prediction) -> Iterator[str]:
     tokens = int((steps.context_tokens + steps.generation_tokens).max())
     if prediction.most_sequences > _BEYOND * sequences:
         yield (
-            f"steps of up to {prediction.most_sequences:,} requests are played, and the recording has at most "
-            f"{sequences:,}: their cost is extrapolated"
+            f"the replay has steps of up to {prediction.most_sequences:,} requests, the recording has at most "
+            f"{sequences:,}: the cost of larger steps is extrapolated"
         )
     if prediction.most_tokens > _BEYOND * tokens:
         yield (
-            f"steps of up to {prediction.most_tokens:,} tokens are played, and the recording has at most {tokens:,}: "
-            "their cost is extrapolated"
+            f"the replay has steps of up to {prediction.most_tokens:,} tokens, the recording has at most {tokens:,}: "
+            "the cost of larger steps is extrapolated"
         )
