@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import TRACES
 
 import whystall
+from whystall.report.overview import headline
 from whystall.report.schema import Report
 
 RECORDINGS: Final = TRACES.parent / "recordings"
@@ -125,3 +126,21 @@ def test_numbers_of_a_report_keep_within_bounds(path: str) -> None:
             # Steps differ: the replayed ones may have idled more than all that was recorded.
             bound = max([bound, *(step.window_ns / max(step.busy_ns, 1) for step in steps)])
             assert gain.expected <= bound * 1.01
+
+
+@pytest.mark.real_traces
+@pytest.mark.parametrize(
+    "path", [*LABELS, *(str(REPORTS / name) for name in TRUTH)] or ["(none)"], ids=lambda path: Path(path).name
+)
+def test_sentences_state_the_shares_of_the_table_below_them(path: str) -> None:
+    report = report_of(path)
+    bar = headline(report)
+    said = f"{report.verdict.summary} {report.verdict.basis}"
+    computes = re.findall(r"computes (\d+\.\d %)", said)
+    if bar is None or not computes:
+        pytest.skip("no sentence on the device's time")
+    percent = {segment.part.key: segment.percent for segment in bar.segments}
+    assert set(computes) == {percent.get("compute", "0.0 %")}
+    largest = re.findall(r"the largest(?: loss)? is [^;.]*?\((\d+\.\d %)\)", said)
+    losses = [segment.tenths for segment in bar.segments if segment.part.key != "compute"]
+    assert set(largest) <= {f"{max(losses, default=0) / 10:.1f} %"}

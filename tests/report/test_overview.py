@@ -54,7 +54,7 @@ def test_the_bar_is_the_mean_of_the_steady_steps(samples: dict[str, Report]) -> 
     """Of six steps the first two and the last are left out: two of 122.51 ms and one of 152.51 ms stay: 132.51."""
     bar = overview.headline(samples["gpu"])
     assert bar is not None
-    assert bar.window == "Mean of 3 steps, 133 ms"
+    assert bar.window == "Mean of 3 of 6 steps, 133 ms"
     assert bar.window_ns == bar.ledger.total_ns
     assert bar.ledger.idle_input == pytest.approx((8.75 + 8.75 + 38.75) / 3 * 1e6, abs=1)
     assert bar.ledger.compute == pytest.approx(61.2e6, abs=1)
@@ -175,7 +175,7 @@ def test_the_bar_is_of_the_device_the_verdict_speaks_of(samples: dict[str, Repor
     bar = overview.headline(changed)
     assert bar is not None
     assert bar.device is worst
-    assert changed.verdict.summary.startswith("Of 2 devices rank 1's computes least")
+    assert changed.verdict.summary.startswith("Of 2 devices that of rank 1 computes least")
     of_one_rank = [msgspec.structs.replace(one, rank=0, device=number) for number, one in enumerate(devices)]
     assert ledger_verdict(of_one_rank).summary.startswith("Of 2 devices device 1 computes least")
 

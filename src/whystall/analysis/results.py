@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from whystall.analysis.tenths import tenths
+
 EventClass = Literal["compute", "communication", "memory"]
 
 
@@ -38,6 +40,11 @@ class Ledger(Result):
     def parts(self) -> dict[str, int]:
         """The parts by name, in the order in which an instant is attributed."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
+
+    def shares(self) -> dict[str, float]:
+        """The share of each part in tenths of a percent, as reports show it: they add up to 1."""
+        parts = self.parts()
+        return {name: value / 1000 for name, value in zip(parts, tenths(parts.values()), strict=True)}
 
     @property
     def total_ns(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final
 
-from whystall.analysis.results import Ledger, Step
+from whystall.analysis.results import Device, Ledger, Step
 
 # The first two steps of a recording still fill queues and caches, the last is cut (reference: causes.md, "drop first 2
 # + last"). If there are few, all are taken, except a last one that ends with its own events while others go on longer.
@@ -74,6 +74,21 @@ def mean_step(steps: Sequence[Step]) -> Steady | None:
     """The mean of the steady steps, to the nanosecond; ``None`` without steps."""
     chosen = steady(steps)
     return mean_of(chosen) if chosen else None
+
+
+def usual_ledger(device: Device) -> Ledger:
+    """The ledger of a device's mean steady step; without steps that of the recording."""
+    mean = mean_step(device.steps)
+    return mean.ledger if mean is not None and mean.window_ns > 0 else device.ledger
+
+
+def least_computing(devices: Sequence[Device]) -> Device | None:
+    """The device that computes the smallest share of its time, as reports speak of it; ``None`` without a window."""
+    return max(
+        (device for device in devices if device.window_ns > 0),
+        key=lambda device: (-usual_ledger(device).shares()["compute"], -device.rank, -device.device),
+        default=None,
+    )
 
 
 def mean_of(chosen: Sequence[Step]) -> Steady:

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from whystall.capture.faults import suppress
 
-
 _SMALL: Final = dis.opmap.get("LOAD_SMALL_INT")
 _FUTURE: Final = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 # Stands in the code where the calls are to be: a constant that no source contains.

@@ -10,7 +10,7 @@ from typing import Final
 
 from whystall.analysis.results import Device, Ledger
 from whystall.analysis.run_results import RunSummary
-from whystall.analysis.steadiness import mean_step
+from whystall.analysis.steadiness import least_computing, usual_ledger
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS
 from whystall.diagnosis.detectors.hot_spot import HotSpot
 from whystall.diagnosis.detectors.limits import FarFamily, FewBlocks
@@ -53,7 +53,7 @@ def ledger_verdict(
 
     Recording made the steps ``longer`` by that factor. Ranks in ``unseen`` recorded only the host.
     """
-    worst = _worst(devices)
+    worst = least_computing(devices)
     if worst is None:
         reason = f"No step was recorded. {warnings[0]}" if warnings else "No step was recorded"
         return Verdict(summary=f"{reason}.", cause=None, gain=None, confidence=0.0)
@@ -61,9 +61,9 @@ def ledger_verdict(
     measured = [device for device in devices if device.window_ns > 0]
     if len(measured) > 1:
         one_rank = len({device.rank for device in measured}) == 1
-        which = f"device {worst.device}" if one_rank else f"rank {worst.rank}'s"
+        which = f"device {worst.device}" if one_rank else f"that of rank {worst.rank}"
         sentence = f"Of {len(measured)} devices {which} computes least: {sentence[:1].lower()}{sentence[1:]}"
-    ledger = _ledger(worst)
+    ledger = usual_ledger(worst)
     decided = 1 - ledger.idle_unknown / max(ledger.total_ns, 1)
     return Verdict(
         rank=worst.rank,
@@ -75,23 +75,8 @@ def ledger_verdict(
     )
 
 
-def _worst(devices: Sequence[Device]) -> Device | None:
-    return max(
-        (device for device in devices if device.window_ns > 0),
-        key=lambda device: (-_computing(device), -device.rank, -device.device),
-        default=None,
-    )
-
-
-def _ledger(device: Device) -> Ledger:
-    """That of the mean steady step, as the report's bar draws it; without steps that of the recording."""
-    mean = mean_step(device.steps)
-    return mean.ledger if mean is not None and mean.window_ns > 0 else device.ledger
-
-
 def _computing(device: Device) -> float:
-    ledger = _ledger(device)
-    return ledger.compute / max(ledger.total_ns, 1)
+    return usual_ledger(device).shares()["compute"]
 
 
 def _large_loss(devices: Sequence[Device], diagnosis: Diagnosis, least: float, longer: float) -> str | None:
@@ -99,10 +84,10 @@ def _large_loss(devices: Sequence[Device], diagnosis: Diagnosis, least: float, l
 
     Without marks of steps, for instance, the cost of Python is unknown.
     """
-    worst = _worst(devices)
+    worst = least_computing(devices)
     if worst is None:
         return None
-    loss, share = max(_without_recording(_shares(_ledger(worst)), longer).items(), key=lambda item: item[1])
+    loss, share = max(_without_recording(_losses(usual_ledger(worst)), longer).items(), key=lambda item: item[1])
     unseen = any(one.id in _CAUSES_OF.get(loss, ())[:1] for one in diagnosis.abstained)
     return loss if share >= (least if unseen else _LARGE) else None
 
@@ -296,7 +281,7 @@ def _without_recording(shares: dict[str, float], longer: float) -> dict[str, flo
 
 def _sentence(device: Device, longer: float) -> str:
     who = "CPU" if device.kind == "cpu" else "GPU" if device.kind == "gpu" else "device"
-    losses = sorted(_shares(_ledger(device)).items(), key=lambda item: -item[1])
+    losses = sorted(_losses(usual_ledger(device)).items(), key=lambda item: -item[1])
     name, share = losses[0]
     of = "the time" if longer <= 1 else f"a recorded step, which takes {longer:.2f} times as long as others"
     computing = f"the {who} computes {percent(_computing(device))} of {of}"
@@ -318,9 +303,8 @@ def _of_host_alone(device: Device) -> str:
     return f"The host runs operators {computing} of the time; the device was not recorded."
 
 
-def _shares(ledger: Ledger) -> dict[str, float]:
-    whole = max(ledger.total_ns, 1)
-    return {part: value / whole for part, value in ledger.parts().items() if part != "compute"}
+def _losses(ledger: Ledger) -> dict[str, float]:
+    return {part: share for part, share in ledger.shares().items() if part != "compute"}
 
 
 def _hidden_communication(device: Device) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from decimal import Decimal
 from typing import Final
 
+from whystall.analysis.tenths import tenths
 from whystall.diagnosis.units import UNKNOWN, duration, scaled, significant
 
 __all__ = [
@@ -114,23 +114,6 @@ def roofline(fraction: float | None) -> str:
 def ratio(part: int, whole: int) -> float | None:
     """A part of a whole as a fraction, unknown where there is no whole."""
     return part / whole if whole else None
-
-
-def tenths(parts: Iterable[int]) -> tuple[int, ...]:
-    """Tenths of a percent per part that add up to 1000 exactly, by the largest remainder.
-
-    >>> tenths([1, 1, 1])
-    (334, 333, 333)
-    """
-    values = tuple(parts)
-    whole = sum(values)
-    if whole <= 0:
-        return (0,) * len(values)
-    floors = [value * 1000 // whole for value in values]
-    by_remainder = sorted(range(len(values)), key=lambda i: (-(values[i] * 1000 % whole), i))
-    for index in by_remainder[: 1000 - sum(floors)]:
-        floors[index] += 1
-    return tuple(floors)
 
 
 def percent_of_tenths(value: int) -> str:

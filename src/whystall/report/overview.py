@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from whystall.analysis.price import Price
 from whystall.analysis.results import Device, Ledger, Step
-from whystall.analysis.steadiness import Steady, mean_of, mean_step, steady, unlike_steps
+from whystall.analysis.steadiness import Steady, least_computing, mean_of, mean_step, steady, unlike_steps
 from whystall.analysis.whole_job import WholeJob
 from whystall.analysis.work_results import Throughput
 from whystall.diagnosis.finding import Gain
@@ -107,11 +107,16 @@ def bar_of(device: Device, *, watched: bool = False) -> Bar:
     if mean is None:
         return Bar(device, "The whole recording", False, device.window_ns, device.ledger)
     what = (
-        f"Mean of {mean.steps:,}{' recorded' * watched} steps{_known_by(device)}"
+        f"Mean of {mean.steps:,}{_of_all(device, mean.steps)}{' recorded' * watched} steps{_known_by(device)}"
         if mean.steps > 1
         else f"Step {clean(device.steps[0].name, 60)}"
     )
     return Bar(device, what, True, mean.window_ns, mean.ledger)
+
+
+def _of_all(device: Device, steady: int) -> str:
+    """The number of all steps, where the first, the last or one that was cut is left out."""
+    return f" of {len(device.steps):,}" if steady < len(device.steps) else ""
 
 
 def _known_by(device: Device) -> str:
@@ -168,11 +173,11 @@ _NEARLY = 0.1  # a replay knows the length of steps that are not recorded no bet
 
 
 def headline(report: Report) -> Bar | None:
-    """The bar on top of the report: that of the device the verdict speaks of, else of the first one measured."""
+    """The bar on top of the report: that of the device the verdict names, else of the one that its basis speaks of."""
     measured = [device for device in in_order(report) if device.window_ns > 0]
     spoken_of = (report.verdict.rank, report.verdict.device)
     device = next((device for device in measured if (device.rank, device.device) == spoken_of), None)
-    device = device or next(iter(measured), None)
+    device = device or least_computing(measured)
     if device is None:
         return None
     bar = bar_of(device, watched=bool(report.run))
