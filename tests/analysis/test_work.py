@@ -69,6 +69,31 @@ def test_calls_with_damaged_sizes_are_not_counted() -> None:
     assert analysis.chains[0].fusible[0].unknown_because
 
 
+@pytest.mark.parametrize(
+    ("name", "outer", "inner", "elements"),
+    [
+        # A nested tensor: torch records no sizes of it, only of the values within.
+        (
+            "aten::add",
+            shapes([], [1, 256]) | {"Input type": ["", "c10::BFloat16"]},
+            shapes([1024, 64, 256], [256]),
+            2 * 1024 * 64 * 256 + 256,
+        ),
+        # A distributed tensor: the outer call has the whole, the inner one this rank's piece.
+        ("aten::mm", shapes([64, 128], [128, 1024]), shapes([64, 128], [128, 256]), 64 * 128 + 128 * 256 + 64 * 256),
+    ],
+)
+def test_of_a_call_that_hands_on_to_its_like_the_inner_one_counts(
+    name: str, outer: dict[str, Any], inner: dict[str, Any], elements: int
+) -> None:
+    built = trace(deviceProperties=[A100])
+    built.operator(name, at=1_000, lasts=15_000, **outer)
+    built.operator(name, at=3_000, lasts=10_000, **inner)
+    built.launch("some_kernel", at=4_000, runs_at=100_000, lasts=20_000)
+    (row,) = analyze_trace(built.load()).kernel_families
+    assert row.bytes == 2 * elements
+
+
 def test_a_modules_flops_forward_and_backward() -> None:
     linear = module("Block_0/Linear_0")
     assert (linear.forward_flops, linear.backward_flops) == (FORWARD_FLOPS, 2 * FORWARD_FLOPS)

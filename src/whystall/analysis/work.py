@@ -26,6 +26,7 @@ from whystall.cost.shapes import results
 from whystall.cost.spec import Argument, TensorSpec, tensors
 from whystall.hardware.accelerators import Accelerator, Precision
 from whystall.json_text import parse_json
+from whystall.trace.columns import codes
 from whystall.trace.link import rows_of
 from whystall.trace.model import Trace
 
@@ -175,8 +176,9 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
         dtype = _dtype(arguments)
         if dtype is not None:
             dtype_of[rows] = dtypes.setdefault(dtype, len(dtypes))
-    inside = nearest_marked(tree.order, tree.parent, counted.astype(np.uint8)) >= 0 if count else counted
-    counted &= ~inside
+    if count:
+        counted[_hands_on(trace, tree, counted)] = False
+        counted &= nearest_marked(tree.order, tree.parent, counted.astype(np.uint8)) < 0
     for values_of_calls in amounts.values():
         values_of_calls[~counted] = 0
     kind_of[~counted] = -1
@@ -192,6 +194,19 @@ def operator_work(trace: Trace, tree: OperatorTree) -> OperatorWork:
         calls=distinct_calls,
         **amounts,
     )
+
+
+def _hands_on(trace: Trace, tree: OperatorTree, counted: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """The counted calls that hand on to one of their own name.
+
+    The inner call has the tensors that the kernels get: the pieces of a distributed tensor, the values of a nested or
+    wrapped one.
+    """
+    above = nearest_marked(tree.order, tree.parent, counted.astype(np.uint8))
+    name = codes(trace.operators["name"])
+    inner = np.flatnonzero(counted & (above >= 0))
+    handed: NDArray[np.int32] = above[inner[name[inner] == name[above[inner]]]]
+    return handed
 
 
 def _cost(operator: str, arguments: list[Argument], sizes: str | None) -> Cost | None:
