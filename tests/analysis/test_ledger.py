@@ -125,6 +125,15 @@ def test_a_short_gap_between_queued_events(length: int, part: str) -> None:
     assert ledger_of(built) == {**WORK, part: length}
 
 
+@pytest.mark.parametrize("returns_at", [2_000, 60_000])
+def test_gaps_between_the_events_of_one_graph_are_the_devices_own(returns_at: int) -> None:
+    """Also where the call that launched it has not returned."""
+    built = trace().runtime("hipGraphLaunch", at=0, lasts=returns_at, correlation=5)
+    for at, lasts in ((2_000, 8_000), (65_000, 5_000)):
+        built.kernel("of the graph", at=at, lasts=lasts, correlation=5)
+    assert ledger_of(built) == {**WORK, "idle_gap": 55_000}
+
+
 def test_a_launch_that_takes_long_to_arrive_waits_for_something() -> None:
     built = (
         trace()

@@ -88,7 +88,9 @@ def devices_of(trace: Trace, class_of: NDArray[np.uint8]) -> dict[int, DeviceEve
     out = {}
     for number, row in rows_by_value(device).items():
         call = launch[row]
-        launches = Launches(call >= 0, call_start[call], call_end[call], call_thread[call])
+        first = np.full(len(call_start), np.iinfo(np.int64).max)
+        np.minimum.at(first, call, start[row])
+        launches = Launches(call >= 0, call_start[call], call_end[call], call_thread[call], first[call])
         out[number] = DeviceEvents(row, start[row], end[row], class_of[row], stream[row], step[row], launches)
     return out
 

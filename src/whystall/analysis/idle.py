@@ -2,13 +2,14 @@
 
 Before event ``k`` with launch call [l0, l1], a gap [g0, g1) is *host late* when the call started at or after g0 or was
 still running then, *queued but waiting* when it had ended, *unknown* when the launch is not in the trace. Within "host
-late" every instant up to l1 belongs to the launching thread's activity; from l1 on the launch is on its way.
+late" every instant up to l1 belongs to the launching thread's activity; from l1 on the launch is on its way. A launch
+of a graph brings many events: the gaps between them are the device's own, however long they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -60,12 +61,21 @@ class IdleSplit:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """Per device event its launch call: whether it is known, and its start, end and thread."""
+    """Per device event its launch call: whether it is known, its start, end, thread, and its first event's start."""
 
     known: NDArray[np.bool_]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     thread: NDArray[np.int32]
+    first: NDArray[np.int64]
+
+    def only(self, events: NDArray[np.intp] | NDArray[np.bool_]) -> Launches:
+        """Those of some events."""
+        return Launches(*(getattr(self, field.name)[events] for field in fields(self)))
+
+    def within_one(self, gaps: Gaps) -> NDArray[np.bool_]:
+        """Per gap whether its next event's launch brought one before it."""
+        return self.known[gaps.next_event] & (self.first[gaps.next_event] < gaps.begin)
 
 
 def split_idle(gaps: Gaps, launches: Launches, host: HostEvents) -> IdleSplit:
@@ -73,12 +83,13 @@ def split_idle(gaps: Gaps, launches: Launches, host: HostEvents) -> IdleSplit:
     event = gaps.next_event
     length = gaps.end - gaps.begin
     known = launches.known[event]
-    host_late = known & ((launches.end[event] > gaps.begin) | (launches.start[event] >= gaps.begin))
+    inside = launches.within_one(gaps)
+    host_late = known & ~inside & ((launches.end[event] > gaps.begin) | (launches.start[event] >= gaps.begin))
     queued = known & ~host_late
     parts = np.zeros((len(length), len(IDLE_PARTS)), np.int64)
     column = {part: index for index, part in enumerate(IDLE_PARTS)}
     parts[~known, column["idle_unknown"]] = length[~known]
-    short = length < SHORT_NS
+    short = inside | (length < SHORT_NS)
     parts[queued & short, column["idle_gap"]] = length[queued & short]
     parts[queued & ~short, column["idle_dependency"]] = length[queued & ~short]
     called = np.clip(launches.end[event], gaps.begin, gaps.end)
@@ -129,10 +140,11 @@ def idle_spans(gaps: Gaps, launches: Launches, host: HostEvents) -> Spans:
     column = {part: index for index, part in enumerate(IDLE_PARTS)}
     event, begin, end = gaps.next_event, gaps.begin, gaps.end
     known = launches.known[event]
-    host_late = known & ((launches.end[event] > begin) | (launches.start[event] >= begin))
+    inside = launches.within_one(gaps)
+    host_late = known & ~inside & ((launches.end[event] > begin) | (launches.start[event] >= begin))
     called = np.where(host_late, np.clip(launches.end[event], begin, end), begin)
     arrived = np.where(host_late, np.minimum(called + SHORT_NS, end), begin)
-    short = ~host_late & (end - begin < SHORT_NS)
+    short = ~host_late & (inside | (end - begin < SHORT_NS))
     rest = np.select([~known, short], [column["idle_unknown"], column["idle_gap"]], column["idle_dependency"])
     pieces = [
         Spans(called, arrived, np.full(len(event), column["idle_launch"], np.uint8)),

@@ -31,7 +31,7 @@ _LOSSES: Final[dict[str, str]] = {
     "idle_allocator": "the host allocating memory",
     "idle_gc": "Python's garbage collection",
     "idle_dependency": "launched work waiting for something else",
-    "idle_gap": "short gaps between queued events",
+    "idle_gap": "gaps between queued events",
     "idle_unknown": "idle time whose cause was not recorded",
 }
 # Below this share nothing is worth naming as the loss.

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from whystall.analysis.device import DeviceEvents, devices_of
 from whystall.analysis.host_states import HostEvents, HostState, host_events
 from whystall.analysis.hosts import backward_threads, taking_turns, training_thread
-from whystall.analysis.idle import Launches
 from whystall.replay.host import spans_of
 from whystall.replay.talks import as_others_saw
 from whystall.replay.windows import Window
@@ -76,7 +75,7 @@ def _within(events: DeviceEvents, window: Window) -> DeviceEvents:
     launches = events.launches
     at = np.where(launches.known, launches.start, events.start)
     kept = np.flatnonzero((at >= window[0]) & (at < window[1]))
-    chosen = Launches(launches.known[kept], launches.start[kept], launches.end[kept], launches.thread[kept])
+    chosen = launches.only(kept)
     return DeviceEvents(
         events.row[kept],
         events.start[kept],

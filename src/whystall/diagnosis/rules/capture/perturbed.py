@@ -6,17 +6,23 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from whystall.analysis.device import DeviceEvents, devices_of
+from whystall.analysis.intervals import gaps_between
 from whystall.analysis.wholeness import graphs_without_kernels, unseen_device, unseen_kernels
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.gains import percent
 from whystall.diagnosis.rule import Finder, Rule
+from whystall.diagnosis.units import duration
 
 CAUSE: Final = cause_beside(__name__)
 _MOSTLY_EMPTY: Final = CAUSE.threshold("mostly_empty")
 _UNLIKE: Final = CAUSE.threshold("unlike")
+_BETWEEN_KERNELS: Final = CAUSE.threshold("between_kernels")
 _MOST_UNSEEN: Final = CAUSE.threshold("most_unseen")
 
 
@@ -115,6 +121,39 @@ def without_kernels(case: Case) -> Iterator[Sampled]:
         )
 
 
+def within_graphs(case: Case) -> Iterator[Sampled]:
+    """Gaps between the kernels of a graph, which a profiler makes longer."""
+    for rank in case.ranks:
+        gaps = [_within_graphs(events) for events in devices_of(rank.trace, rank.workings.classified.class_of).values()]
+        window = sum(device.window_ns for device in rank.analysis.devices)
+        lengths = np.concatenate(gaps) if gaps else np.zeros(0, np.int64)
+        share = int(lengths.sum()) / max(window, 1)
+        if share < _BETWEEN_KERNELS:
+            continue
+        each = int(np.median(lengths))
+        yield Sampled(
+            cause=CAUSE.id,
+            attributed_ns=int(share * case.step_ns),
+            evidence=(
+                evidence.share("of the device's time between the kernels of its graphs", share),
+                evidence.time("such a gap, in the median", each),
+            ),
+            saved=(0.0, 0.0, 0.0),
+            method="none: the recording says too little",
+            ranks=(rank.rank,),
+            if_hidden=f"the device idles for {percent(share)} of its time between the kernels of its graphs "
+            f"({duration(each)} each): a profiler that follows each kernel of a graph makes these gaps longer; measure "
+            "a step without it before you change anything",
+        )
+
+
+def _within_graphs(events: DeviceEvents) -> NDArray[np.int64]:
+    """The lengths of a device's gaps between two events of one launch."""
+    gaps = gaps_between(events.start, events.end)
+    lengths: NDArray[np.int64] = (gaps.end - gaps.begin)[events.launches.within_one(gaps)]
+    return lengths
+
+
 def unlike_the_run(case: Case) -> Iterator[Sampled]:
     """Recorded steps that are far shorter than those of the run: they do not show the run's losses."""
     for run in case.runs:
@@ -146,6 +185,7 @@ RULE = Rule(
         Finder(without_device, ("trace",)),
         Finder(without_graphs, ("trace", "device_events")),
         Finder(without_kernels, ("trace", "device_events", "launch_calls")),
+        Finder(within_graphs, ("trace", "device_events", "launch_calls")),
         Finder(unlike_the_run, ("trace", "samples")),
     ),
 )
