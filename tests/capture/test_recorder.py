@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import subprocess
 import sys
 import threading
 import weakref
@@ -84,6 +85,29 @@ def test_a_window_that_ends_within_a_step_says_how_many_are_whole(
     trace = json.loads(gzip.decompress((tmp_path / name).read_bytes()))
     assert trace.get("whystall_whole_steps") == told
     assert sum(each["name"].startswith("ProfilerStep") for each in trace["traceEvents"]) >= marks
+
+
+def test_a_job_that_limits_its_files_while_a_window_is_open_is_not_ended_by_the_trace(tmp_path: Path) -> None:
+    program = """
+import resource, signal, sys, torch
+from pathlib import Path
+from whystall.capture.config import CaptureConfig
+from whystall.capture.recorder import Recorder
+recorder = Recorder(torch, CaptureConfig(folder=sys.argv[1]), Path(sys.argv[1]))
+recorder.start()
+for _ in range(3):
+    torch.ones(3).neg()
+    recorder.mark()
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
+try:
+    recorder.stop(whole=True)
+except OSError as error:
+    print(error.strerror)
+"""
+    ran = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "File too large\n"), ran.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_of_the_profilers_stays_in_the_job(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import inspect
+import math
 import os
 import shutil
 import sys
@@ -15,6 +17,7 @@ from typing import Any
 
 from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
+from whystall.capture.descriptors import deadly_size
 from whystall.capture.heap import give_back_free_memory
 from whystall.capture.moments import is_half_there
 from whystall.capture.open_scopes import keep_in_mind, unfinished_in, unfinished_of
@@ -178,8 +181,11 @@ class Recorder:
             (self._folder / self.files.pop(0)).unlink(missing_ok=True)
 
     def _write(self, profiler: Any) -> None:
-        if self._unwanted:
+        too_large = deadly_size() < math.inf  # the job limited its files while the window was open
+        if self._unwanted or too_large:
             keep_in_mind(unfinished_of(profiler, self._stopped_ns))
+            if too_large and not self._unwanted:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(self._folder))
             return
         if not self._folder.is_dir():  # Kineto would report it on the job's standard error
             raise FileNotFoundError(str(self._folder))
