@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conftest import RealTraces
 from tests.diagnosis.cases import case_of, diagnosed, fixed, loop, of_framework
 from tests.diagnosis.jobs import Job
 
@@ -159,3 +160,12 @@ def test_the_length_of_a_step_is_one_number() -> None:
     gains = [finding.gain for finding in report.findings if finding.gain is not None]
     assert gains
     assert {gain.step_ns for gain in gains if gain.step_ns is not None} == {mean.window_ns} == {report.verdict.step_ns}
+
+
+@pytest.mark.real_traces
+def test_a_slow_device_behind_a_slow_host_is_told_with_what_hides_it(real_traces: RealTraces) -> None:
+    """Two thirds of the kernels' time is in single precision on a V100, but the host needs 118 of a step's 121 ms."""
+    report = whystall.analyze(real_traces.path("resnet50-workers4-v100.json.gz"), cache=False)
+    [hidden] = [one for one in report.findings if one.id == "compute.low-tensor-core"]
+    assert hidden.severity == "info"
+    assert "once the host launches faster (host.launch-bound), its removal saves" in hidden.title

@@ -83,9 +83,9 @@ def split_idle(gaps: Gaps, launches: Launches, host: HostEvents) -> IdleSplit:
     event = gaps.next_event
     length = gaps.end - gaps.begin
     known = launches.known[event]
+    host_late = known & ((launches.end[event] > gaps.begin) | (launches.start[event] >= gaps.begin))
     inside = launches.within_one(gaps)
-    host_late = known & ~inside & ((launches.end[event] > gaps.begin) | (launches.start[event] >= gaps.begin))
-    queued = known & ~host_late
+    late, queued = host_late & ~inside, known & (~host_late | inside)
     parts = np.zeros((len(length), len(IDLE_PARTS)), np.int64)
     column = {part: index for index, part in enumerate(IDLE_PARTS)}
     parts[~known, column["idle_unknown"]] = length[~known]
@@ -93,12 +93,12 @@ def split_idle(gaps: Gaps, launches: Launches, host: HostEvents) -> IdleSplit:
     parts[queued & short, column["idle_gap"]] = length[queued & short]
     parts[queued & ~short, column["idle_dependency"]] = length[queued & ~short]
     called = np.clip(launches.end[event], gaps.begin, gaps.end)
-    arriving = np.where(host_late, gaps.end - called, 0)
+    arriving = np.where(late, gaps.end - called, 0)
     parts[:, column["idle_launch"]] += np.minimum(arriving, SHORT_NS)
     parts[:, column["idle_dependency"]] += np.maximum(arriving - SHORT_NS, 0)
-    until = np.where(host_late, called, gaps.begin)
+    until = np.where(late, called, gaps.begin)
     silent = _split_host_time(gaps.begin, until, launches.thread[event], launches.thread[launches.known], host, parts)
-    return IdleSplit(parts, host_late, queued, silent)
+    return IdleSplit(parts, host_late, known & ~host_late, silent)
 
 
 def _split_host_time(

@@ -38,6 +38,7 @@ _NO_ADVICE: Final = (
 )
 # A cause that only counts once others are gone is shown from this share on.
 NEXT_SHARE: Final = 0.05
+_LAUNCH_BOUND: Final = "host.launch-bound"
 # At most this many lines that set an option come before the lines that take the time.
 _MOST_SET: Final = 2
 
@@ -251,12 +252,15 @@ class Teller:
         perhaps = [one for one in weighed.quiet if min(one.expected, one.adds) >= LEAST_SHARE]
         perhaps.sort(key=lambda one: -one.expected)  # in the verdict's order, which shows the first
         out = [self._perhaps_told(one) for one in perhaps]
+        ahead = self._host_ahead(weighed, removed)
         for one in (one for one in weighed.quiet if one.expected < LEAST_SHARE):
-            follows = self._follows(one, removed)
-            if follows >= NEXT_SHARE:
+            title = self.causes[one.candidate.cause].title
+            if (follows := self._follows(one, removed)) >= NEXT_SHARE:
                 first = weighed.firing[0].candidate.cause
-                title = self.causes[one.candidate.cause].title
-                detail = f"it counts once {first} is removed, and would then save {percent(follows)}"
+                detail = f"once {first} is removed, its removal saves a further {percent(follows)}"
+                out.append(self._without_remedy(one, f"{title}: {detail}"))
+            elif self._is_of_the_device(one) and (follows := self._follows(one, ahead)) >= NEXT_SHARE:
+                detail = f"once the host launches faster ({_LAUNCH_BOUND}), its removal saves {percent(follows)}"
                 out.append(self._without_remedy(one, f"{title}: {detail}"))
             elif one.candidate.if_hidden is not None and self._is_large(one):
                 out.append(self._without_remedy(one, one.candidate.if_hidden))
@@ -279,6 +283,15 @@ class Teller:
             return 0.0
         both = removed.then(candidate.removal, self.case.replayed)
         return saved_by(self.case, both, max(self.case.length_ns(removed), 1)) * (1 - candidate.uncertainty)
+
+    def _host_ahead(self, weighed: Verdicts, removed: Change | None) -> Change | None:
+        """The change to a host that launches faster; ``None`` where no such candidate is known."""
+        every = [*weighed.firing, *weighed.nameless, *(late for late, _ in weighed.follows), *weighed.quiet]
+        bound = next((one for one in every if one.candidate.cause == _LAUNCH_BOUND), None)
+        return None if bound is None else together(self.case, removed, bound.candidate.removal)
+
+    def _is_of_the_device(self, one: Weighed) -> bool:
+        return self._is_large(one) and one.candidate.cause.startswith("compute.")
 
     def _is_large(self, one: Weighed) -> bool:
         return one.candidate.attributed_ns >= _LARGE * max(self.case.step_ns, 1)
