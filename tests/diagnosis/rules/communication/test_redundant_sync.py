@@ -396,8 +396,12 @@ def sharded(
     synced: Sequence[bool] = (True,) * 4,
     begins: str = "FSDP::root_pre_forward",
     mark: str = "FSDP::post_backward_reduce (blocks.0)",
+    over_replicas: bool = False,
 ) -> TraceBuilder:
-    """Eight steps of passes of FSDP2, whose layers also reduce something of their own; some reduce their gradients."""
+    """Eight steps of passes of FSDP2, whose layers also reduce something of their own; some reduce their gradients.
+
+    In hybrid sharding a long sum ``over_replicas`` follows a reduce-scatter, which is then a tenth of it.
+    """
     built = trace()
     at = 0
     for number in range(8):
@@ -413,8 +417,13 @@ def sharded(
             if reduces:
                 built.annotation(mark, at=at + 30_000, lasts=20_000)
                 gradients = message("_reduce_scatter_base", 24 * MIB)
-                built.launch(NCCL, at=at + 35_000, call_lasts=4_000, runs_at=runs, lasts=REDUCE_NS, **gradients)
-                runs += REDUCE_NS
+                scatter_ns = REDUCE_NS // 10 if over_replicas else REDUCE_NS
+                built.launch(NCCL, at=at + 35_000, call_lasts=4_000, runs_at=runs, lasts=scatter_ns, **gradients)
+                runs += scatter_ns
+                if over_replicas:
+                    summed = message("allreduce", 12 * MIB)
+                    built.launch(NCCL, at=at + 40_000, call_lasts=4_000, runs_at=runs, lasts=REDUCE_NS, **summed)
+                    runs += REDUCE_NS
             built.runtime("cudaDeviceSynchronize", at=at + 100_000, lasts=runs - at - 98_000)
             at = runs + 10_000
         built.annotation("Optimizer.step#AdamW.step", at=at, lasts=20_000)
@@ -433,6 +442,12 @@ def test_sharded_gradients_that_are_reduced_in_every_pass() -> None:
     assert finding.gain.expected == pytest.approx(truth, rel=0.03)
     assert finding.remedy is not None
     assert "set_requires_gradient_sync" in (finding.remedy.patch or "")
+
+
+def test_in_hybrid_sharding_the_sums_over_replicas_are_left_out_and_gradients_stay_sharded() -> None:
+    finding = found_in(sharded(over_replicas=True))["communication.redundant-sync"]
+    assert finding.remedy is not None
+    assert "set_requires_all_reduce" in (finding.remedy.patch or "")
 
 
 @pytest.mark.parametrize(

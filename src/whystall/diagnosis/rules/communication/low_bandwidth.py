@@ -43,6 +43,7 @@ _USUAL_LATENCY_NS: Final = int(CAUSE.threshold("usual_latency_ns"))
 _REACHED: Final = CAUSE.threshold("reached")
 # Share of the time in slow collectives; in a long recording of many ranks only the first collectives are known of all.
 _MOST_UNSURE: Final = 0.5
+_SHARES: Final = re.compile(r"^_?(all_?gather|reduce_?scatter)", re.IGNORECASE)
 _SUMS: Final = re.compile(r"reduce", re.IGNORECASE)
 _OF_32_BITS: Final = frozenset({"float", "float32", "f32"})
 _MOSTLY: Final = CAUSE.threshold("mostly")
@@ -75,6 +76,8 @@ class _Slow:
     best: NDArray[np.float64]
     halved: bool = False
     """Whether most of their time moves sums of 32-bit numbers, which 16 bits would halve."""
+    of_shares: bool = False
+    """Whether some of them gather or scatter shares: parameters are shared over the slow link."""
 
 
 def in_trace(case: Case) -> Iterator[Replayed]:
@@ -118,8 +121,11 @@ def in_trace(case: Case) -> Iterator[Replayed]:
 def _remedy(case: Case, slow: _Slow) -> Remedy | None:
     if not any(rank.on_device for rank in case.ranks):
         return _BETWEEN_HOSTS
-    sharded = "when_sharded" in circumstances(case)
-    return CAUSE.remedies["smaller_when_sharded" if sharded else "smaller"] if slow.halved else None
+    if not slow.halved:
+        return None
+    if "when_sharded" not in circumstances(case):
+        return CAUSE.remedies["smaller"]
+    return CAUSE.remedies["smaller_when_sharded" if slow.of_shares else "smaller_of_replicas"]
 
 
 def _of_some_ranks(found: Replayed) -> Replayed:
@@ -150,6 +156,7 @@ def _add(case: Case, rank: RankCase, latency: int, slow: _Slow, *, beside: bool)
     if not low.any():
         return
     slow.nodes[at[low]] = True
+    slow.of_shares |= bool((are(found, _SHARES)[rows] & low).any())
     slow.rates += rate[low].tolist()
     if not _last_by_their_bytes(rate[low], found.size[rows][low]):
         slow.unsure[at[low & ~met_by_all(case, rank, found)[rows]]] = True

@@ -50,6 +50,7 @@ _GRADIENTS: Final = "gradients of every micro-batch"
 _WEIGHTS: Final = "weights that the replicas have already"
 _GATHERED: Final = "parameters that the forward pass had gathered"
 _SMALL: Final = CAUSE.threshold("small")
+_REPLICAS: Final = CAUSE.threshold("replicas")
 _UNUSED: Final = "gradients that the optimizer which steps next does not use"
 
 
@@ -87,7 +88,7 @@ def in_trace(case: Case) -> Iterator[Replayed]:
         method="replay: gradients are reduced in the last backward pass before the optimizer's step alone",
         detail=_GRADIENTS,
         confidence=0.9,
-        remedy=_remedy(case.ranks[0]),
+        remedy=_remedy(case, case.ranks[0]),
     )
 
 
@@ -146,7 +147,7 @@ def in_samples(case: Case) -> Iterator[Sampled]:
     gradients together) goes with it.
     """
     for rank in case.ranks:
-        yield from _sampled(case, rank, _reduced_again, _GRADIENTS, _remedy(rank))
+        yield from _sampled(case, rank, _reduced_again, _GRADIENTS, _remedy(case, rank))
         yield from _sampled(case, rank, thrown_away, _UNUSED, CAUSE.remedies["unused"])
 
 
@@ -307,11 +308,21 @@ def _wrapper(rank: RankCase) -> tuple[_Wrapper | None, NDArray[np.int64]]:
     return None, np.zeros(0, np.int64)
 
 
-def _remedy(rank: RankCase) -> Remedy | None:
+def _remedy(case: Case, rank: RankCase) -> Remedy | None:
     """The remedy where a library other than DistributedDataParallel reduces."""
     wrapper, _ = _wrapper(rank)
     named = "by_hand" if wrapper is None else wrapper.remedy
+    if named == "fsdp" and _is_mostly_of_replicas(case, rank):
+        named = "hybrid"
     return None if named is None else CAUSE.remedies[named]
+
+
+def _is_mostly_of_replicas(case: Case, rank: RankCase) -> bool:
+    """Whether sums over replicas, which follow each reduce-scatter in hybrid sharding, are what takes the time."""
+    found = collectives(case, rank)
+    again, _ = _reduced_again(rank, found)
+    sums = spent_ns(case, found.nodes(case, again & are(found, _SUM)))
+    return sums >= _REPLICAS * max(spent_ns(case, found.nodes(case, again)), 1)
 
 
 RULE = Rule(
