@@ -640,3 +640,36 @@ def test_calls_that_differ_do_work_of_their_own(between_ns: list[int]) -> None:
     python_ns = sum(between_ns) + 1_000 * len(between_ns)
     assert finding.gain is not None
     assert finding.gain.expected == pytest.approx((2 * PRODUCT_NS + python_ns) / (2 * PRODUCT_NS), rel=0.1)
+
+
+def answering(*, within: bool, mark: str = "") -> Job:
+    """Eight batches of a model that only answers, with a long stretch of Python in its pass, or before it."""
+    job = Job()
+    for _ in job.steps(8):
+        with job.marked(mark or "answer"):
+            if not within:
+                job.python(800_000)
+            with job.module("Model_0"):
+                job.operator("aten::mm", "gemm", PRODUCT_NS)
+                job.wait()
+                if within:
+                    job.python(800_000)
+                job.operator("aten::mm", "gemm", PRODUCT_NS)
+        job.wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("within", "mark", "remedy"),
+    [
+        (True, "", "model"),
+        (False, "", "when_inference"),
+        (True, "gpu_model_runner: forward", "served_model"),
+        (False, "gpu_model_runner: forward", "when_serving"),
+    ],
+)
+def test_python_of_a_model_that_answers_is_told_from_python_between_batches(
+    within: bool, mark: str, remedy: str
+) -> None:
+    finding = found_in(answering(within=within, mark=mark).built)["host.python"]
+    assert finding.remedy == python.CAUSE.remedies[remedy]

@@ -16,7 +16,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed, Sampled
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.circumstances import is_given_one_sample
+from whystall.diagnosis.circumstances import circumstances, is_given_one_sample
 from whystall.diagnosis.detectors.episodes import (
     annotation_around,
     annotation_around_nodes,
@@ -90,6 +90,8 @@ _MOSTLY_WAITS: Final = CAUSE.threshold("mostly_waits")
 _IDLE_STEPS: Final = CAUSE.threshold("idle_steps")
 _FOLLOWED_NS: Final = int(CAUSE.threshold("followed_ns"))
 _MOSTLY_FOLLOWED: Final = CAUSE.threshold("mostly_followed")
+_OF_THE_MODEL: Final = CAUSE.threshold("of_the_model")
+_MODULE: Final = "nn.Module: "
 _FEWEST_FOLLOWED: Final = int(CAUSE.threshold("fewest_followed"))
 # The cost of following varies from call to call by this factor; the shortest calls do least of their own.
 _ALIKE: Final = 1.5
@@ -159,6 +161,9 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
     of_optimizer = within is not None and OPTIMIZER_STEP.search(within) is not None
     kind = work.kind if work is not None else (work_of(within or "") or "optimizer") if of_optimizer else None
     known = known or kind == "offloaded"
+    holds = circumstances(case)
+    if kind is None and "when_inference" in holds and _is_of_the_model(case, rank, nodes):
+        kind = "served_model" if "when_serving" in holds else "model"
     followed = _followed_ns(case, rank, nodes)
     return Replayed(
         cause=CAUSE.id,
@@ -196,6 +201,13 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         "let whystall run sample the job",
         nameless=bool(followed),
     )
+
+
+def _is_of_the_model(case: Case, rank: RankCase, nodes: Mask) -> bool:
+    """Whether most of it lies within calls of the model's modules."""
+    begin, end, _ = rank.intervals(rank.host_named(lambda name: name.startswith(_MODULE), ("python_functions",)))
+    inside = nodes & case.host_within(rank, begin, end)
+    return case.time_of(inside) > _OF_THE_MODEL * case.time_of(nodes)
 
 
 def _followed_ns(case: Case, rank: RankCase, nodes: Mask) -> int:
