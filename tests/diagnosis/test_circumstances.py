@@ -7,7 +7,7 @@ from tests.diagnosis.cases import case_of, found_in
 from tests.diagnosis.jobs import Job
 
 from whystall.diagnosis.catalogue import causes
-from whystall.diagnosis.circumstances import circumstances, fitting
+from whystall.diagnosis.circumstances import beside_compiled, circumstances, fitting
 from whystall.testing.builder import BACKWARD_THREAD
 
 
@@ -75,6 +75,15 @@ def test_one_sample_at_a_time_is_told_by_what_layers_are_given(
 
 def test_where_one_sample_is_given_the_remedy_is_a_batch() -> None:
     assert "in one call" in fitting(causes()["host.small-operators"], ("when_one_sample", "when_inference")).text
+
+
+@pytest.mark.parametrize(("mark", "compiles"), [("forward", True), ("Torch-Compiled Region: 0/0", False)])
+def test_what_is_compiled_already_is_not_to_be_compiled(mark: str, compiles: bool) -> None:
+    case, remedy = case_of(job(mark).built), fitting(causes()["compute.fusible"], ())
+    told = beside_compiled(case, remedy)
+    assert (told == remedy) is compiles
+    assert (told.patch is not None) is compiles
+    assert ("breaks between them" in told.text) is not compiles
 
 
 @pytest.mark.parametrize("cause", ["host.sync", "host.python", "host.launch-bound"])

@@ -6,9 +6,11 @@ that the entry has a remedy for goes before the general one.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
+from msgspec import structs
 
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
@@ -16,6 +18,7 @@ from whystall.diagnosis.finding import Remedy
 from whystall.diagnosis.rank_case import RankCase
 from whystall.trace.columns import distinct, matching
 from whystall.trace.link import rows_of
+from whystall.vocabulary.compiled_code import EITHER
 from whystall.vocabulary.job_kinds import JobKind, kinds_told_by
 from whystall.vocabulary.runtime_calls import is_call
 
@@ -25,6 +28,11 @@ _MOSTLY: Final = 0.5
 _WAITS_SPLIT: Final = 0.5
 _INSIDE: Final = frozenset({"aten::mm", "aten::addmm", "aten::convolution"})
 """Operators that torch calls inside a layer."""
+_COMPILES: Final = re.compile(r"^model = torch\.compile\(model\)")
+_AROUND: Final = (
+    "Parts of the job are compiled already: this is about the code around them, and about the breaks between them "
+    "(TORCH_LOGS=graph_breaks names these)."
+)
 _NAMED: Final = ("annotations", "operators", "python_functions")
 
 
@@ -61,6 +69,18 @@ def fitting(cause: Cause, holds: tuple[str, ...]) -> Remedy:
     """The remedy of a cause's entry that fits the circumstances."""
     special = next((cause.remedies[one] for one in holds if one in cause.remedies), None)
     return special or Remedy(text=cause.remedy, patch=cause.patch, risk=cause.risk)
+
+
+def beside_compiled(case: Case, remedy: Remedy) -> Remedy:
+    """A remedy in a job with compiled parts: to compile the model is none."""
+    if not _COMPILES.match(remedy.patch or "") or not _has_compiled_parts(case):
+        return remedy
+    return structs.replace(remedy, text=f"{remedy.text} {_AROUND}", patch=None)
+
+
+def _has_compiled_parts(case: Case) -> bool:
+    tables = (getattr(rank.trace, table) for rank in case.ranks for table in _NAMED)
+    return any(name.startswith(EITHER) for table in tables for name in distinct(table["name"]))
 
 
 def is_given_one_sample(rank: RankCase) -> bool:

@@ -12,7 +12,7 @@ from whystall.diagnosis.alternatives import alternatives
 from whystall.diagnosis.candidate import OF_ONE_RANK, Candidate, Code, Replayed, Standing, Valued, Weighed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import Cause
-from whystall.diagnosis.circumstances import fitting
+from whystall.diagnosis.circumstances import beside_compiled, fitting
 from whystall.diagnosis.evidence import time
 from whystall.diagnosis.finding import Alternative, Evidence, Finding, Gain, Per, Rejected, Remedy, Scope, Verification
 from whystall.diagnosis.frameworks import in_words_of
@@ -153,7 +153,7 @@ class Teller:
 
     def _remedy(self, cause: Cause, candidate: Candidate) -> Remedy:
         """The candidate's own remedy, or the cause's, in the words of the job's trainer."""
-        remedy = candidate.remedy or fitting(cause, self.circumstances)
+        remedy = beside_compiled(self.case, candidate.remedy or fitting(cause, self.circumstances))
         return in_words_of(self.case.facts.trainer, cause.id, remedy)
 
     def _code(self, cause: Cause, candidate: Candidate) -> Code:
