@@ -344,3 +344,19 @@ def test_without_waits_the_host_is_no_further_ahead_than_its_launches_find_room(
     assert found.gain is not None
     assert step / unlimited > 1.5
     assert found.gain.expected == pytest.approx(step / limited, rel=0.03)
+
+
+@pytest.mark.parametrize(("mark", "told"), [("forward", True), ("CUDAGraphNode.record (dynamo_timed)", False)])
+def test_waits_of_torchs_compiler_as_it_records_a_graph_are_none_of_the_programs(mark: str, told: bool) -> None:
+    job = Job()
+    for _ in job.steps(8):
+        for _ in range(4):
+            job.operator("aten::mm", "gemm", 300_000)
+        with job.marked(mark):
+            job.wait()
+            for _ in range(20):
+                job.operator("aten::view")
+        for _ in range(4):
+            job.operator("aten::mm", "gemm", 300_000)
+    found = told_of(job.built)
+    assert ("host.sync" in found) is told

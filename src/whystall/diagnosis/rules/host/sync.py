@@ -8,12 +8,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import within
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import lacks_a_stage
+from whystall.diagnosis.detectors.episodes import named_times
 from whystall.diagnosis.detectors.host_calls import (
     callers,
     calls_per_step,
@@ -52,9 +54,14 @@ def in_trace(case: Case) -> Iterator[Replayed]:
     # All stages together determine how far the host could run ahead.
     blind = lacks_a_stage(case)
     for rank in case.ranks:
+        # Waits of torch's compiler, as it records a graph, are none of the program's.
+        compiling = case.host_within(rank, *(spans := named_times(rank, "compilation")))
         waits = (graph.edge_kind == EdgeKind.SYNC) & (graph.rank[graph.target] == rank.rank)
+        waits &= ~compiling[graph.target]
         # Those too that find the device idle: their own time goes with them.
         calls = waiting_calls(case, rank, graph.target[waits]) | _asked_to_wait(rank)
+        first, last = rank.offsets["runtime_calls"]
+        calls[first:last] &= ~within(rank.trace.runtime_calls["ts_ns"].to_numpy(), *spans)
         if calls.any():
             every, of_loops = _without_waits(case, rank, waits, calls, blind=blind), without_loops(case, rank)
             looped = of_loops is not None and of_loops.cause == CAUSE.id and is_most(case, of_loops, every)
