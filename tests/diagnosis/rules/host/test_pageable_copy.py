@@ -119,3 +119,13 @@ def test_a_damaged_compute_capability_is_taken_for_an_old_device(capability: tup
     devices = (SimpleNamespace(compute_capability=capability),)
     rank: Any = SimpleNamespace(trace=SimpleNamespace(metadata=SimpleNamespace(devices=devices)))
     assert pinned_bytes_per_s(rank) == rate
+
+
+@pytest.mark.parametrize(("device", "peak"), [(V100, 16e9), (A100, 32e9), (H100, 64e9)])
+def test_bytes_cross_the_link_at_its_peak_at_most(device: dict[str, Any], peak: float) -> None:
+    """And not behind more compute than there is: 1 ms of it hides no 96 MB."""
+    job = copying(PAGEABLE, 24_000_000, device=device, compute_ns=1_000_000)
+    gain = found_in(job.built)["host.pageable-copy"].gain
+    assert gain is not None
+    crossing_ns = BYTES / peak * 1e9
+    assert gain.ceiling <= job.step_ns / crossing_ns * 1.02

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
+from whystall.analysis.kernel_classes import COMPUTE
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -19,12 +21,21 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 
 CAUSE: Final = cause_beside(__name__)
-# By the device's compute capability, the lowest where that is not known.
+# By the device's compute capability, the lowest where that is not known: usual rates, and those of the link itself.
 _PINNED_BYTES_PER_S: Final = (
     (9, CAUSE.threshold("pcie5_bytes_per_s")),
     (8, CAUSE.threshold("pcie4_bytes_per_s")),
     (0, CAUSE.threshold("pcie3_bytes_per_s")),
 )
+_LINK_BYTES_PER_S: Final = (
+    (10, CAUSE.threshold("pcie6_peak")),
+    (9, CAUSE.threshold("pcie5_peak")),
+    (8, CAUSE.threshold("pcie4_peak")),
+    (0, CAUSE.threshold("pcie3_peak")),
+)
+_ON_THE_CHIP: Final = re.compile(r"\bG[HB]\d00\b")
+"""Grace Hopper and Grace Blackwell: their processor lies beside the device."""
+_CHIP_PEAK: Final = CAUSE.threshold("chip_peak")
 _SIZES: Final = CAUSE.threshold("sizes")
 _MANY_COPIES: Final = CAUSE.threshold("many_copies")
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
@@ -48,8 +59,11 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
     duration = graph.duration.copy()
     duration[nodes] = np.minimum(duration[nodes], (size / pinned_bytes_per_s(rank) * 1e9).astype(np.int64))
     duration[calls] = np.minimum(duration[calls], _PINNED_CALL_NS)
-    gone = duration.copy()
-    gone[nodes] = 0
+    # At most as much is hidden as the device computes.
+    least_ns = size / _link_bytes_per_s(rank) * 1e9
+    computes_ns = int(graph.duration[case.nodes(rank, device=rank.workings.classified.class_of == COMPUTE)].sum())
+    best = duration.copy()
+    best[nodes] = np.minimum(best[nodes], least_ns * max(1 - computes_ns / max(least_ns.sum(), 1.0), 0.0))
     per_step = case.time_of(nodes)
     speed = int(size.sum()) / max(int(graph.duration[nodes].sum()), 1) * 1e9
     return Replayed(
@@ -60,8 +74,9 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
             evidence.bandwidth("their bandwidth", speed),
         ),
         removal=Change(duration=duration, removed_edges=waits),
-        ceiling=Change(duration=gone, removed_edges=waits),
-        method="replay: copies at the speed of pinned memory, without blocking the host",
+        ceiling=Change(duration=best, removed_edges=waits),
+        method="replay: copies at the speed of pinned memory, without blocking the host (at most: at the link's, "
+        "beside compute)",
         code=code_of(case, nodes),
         ranks=(rank.rank,),
         remedy=written_for(rank, CAUSE.remedies["weights"]) if _are_weights(rank, copies) else None,
@@ -80,9 +95,19 @@ def _are_weights(rank: RankCase, copies: Mask) -> bool:
 
 def pinned_bytes_per_s(rank: RankCase) -> float:
     """Rate of copies from pinned memory on a rank's machine, in bytes per second."""
+    return _rate_of(rank, _PINNED_BYTES_PER_S)
+
+
+def _link_bytes_per_s(rank: RankCase) -> float:
+    """The peak of the link between a rank's device and its host, in bytes per second."""
+    beside = any(_ON_THE_CHIP.search(device.name or "") for device in rank.trace.metadata.devices)
+    return _CHIP_PEAK if beside else _rate_of(rank, _LINK_BYTES_PER_S)
+
+
+def _rate_of(rank: RankCase, rates: Sequence[tuple[int, float]]) -> float:
     majors = [device.compute_capability[0] for device in rank.trace.metadata.devices if device.compute_capability]
     major = max(min(majors, default=0), 0)  # a damaged trace may say less
-    return next(rate for least, rate in _PINNED_BYTES_PER_S if major >= least)
+    return next(rate for least, rate in rates if major >= least)
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "launch_calls")),))
