@@ -223,7 +223,7 @@ def _nothing_found(
 # The causes, or families of them, that a loss may come from.
 _CAUSES_OF: Final[dict[str, tuple[str, ...]]] = {
     "communication": ("communication.",),
-    "memory": ("host.pageable-copy", "memory."),
+    "memory": ("host.pageable-copy", "memory.offload-thrash"),
     "idle_input": ("input.",),
     "idle_sync": ("host.sync",),
     "idle_python": ("host.python", "host.gc", "host.gil", "host.cpu-contention", "host.launch-bound", "episodic."),

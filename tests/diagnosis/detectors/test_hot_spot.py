@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.diagnosis.cases import case_of
-from tests.diagnosis.jobs import A100, Job, shaped
+from tests.diagnosis.jobs import A100, H100, Job, shaped
 
 from whystall.diagnosis.detectors.hot_spot import HotSpot, biggest_gap, hot_spots, short_name
 from whystall.testing import trace
@@ -67,6 +67,32 @@ def test_where_the_limit_is_not_known_the_reason_is_said(job: Job, why: str) -> 
     spot = first(job)
     assert spot.times is None
     assert why in str(spot)
+
+
+@pytest.mark.parametrize(("device", "peak"), [(A100, 32e9), (H100, 64e9)])
+def test_a_copy_between_host_and_device_is_held_against_their_link(device: dict[str, object], peak: float) -> None:
+    """Without shapes too: the event has its bytes."""
+    job, bytes_per_s = Job(device), 0.8 * peak
+    for _ in job.steps(6):
+        lasts = round(20_000_000 / bytes_per_s * 1e9)
+        job.launch("Memcpy HtoD (Pinned -> Device)", lasts, call="MemcpyAsync", category="gpu_memcpy", bytes=20_000_000)
+        job.operator("aten::mm", "sm80_gemm_f32", lasts // 20)
+        job.wait()
+    spot = first(job)
+    assert spot.times == pytest.approx(1.25, rel=0.01)
+    assert spot.limit == "the peak of the link to the host"
+
+
+def test_kernels_that_are_printed_alike_are_one() -> None:
+    job = Job(A100)
+    for _ in job.steps(6):
+        job.launch("void gemv::kernel<float, 128>(float*)", 600_000)
+        job.launch("void gemv::kernel<float, 256>(float*)", 300_000)
+        job.launch("void another_kernel(float*)", 100_000)
+        job.wait()
+    spot = first(job)
+    assert spot.what == "gemv::kernel"
+    assert spot.share == pytest.approx(0.9, abs=0.01)
 
 
 def test_a_collective_has_no_limit_of_its_own() -> None:

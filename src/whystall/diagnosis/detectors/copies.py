@@ -5,6 +5,7 @@ from __future__ import annotations
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.host_calls import waits_beside, waits_within
 from whystall.diagnosis.rank_case import RankCase
+from whystall.hardware.host_link import host_link_bytes_per_s
 from whystall.replay.graph import Mask
 
 
@@ -17,3 +18,10 @@ def waits_of_copies(case: Case, rank: RankCase, copies: Mask) -> Mask:
     """The edges by which the host waits for copies: in the calls that start them, and in torch's waits after them."""
     calls = rank.launches_of(copies)
     return waits_within(case, rank, calls) | waits_within(case, rank, waits_beside(rank, calls))
+
+
+def link_bytes_per_s(rank: RankCase) -> float:
+    """The peak of the link between a rank's device and its host, in bytes a second; of several devices the slowest."""
+    devices = rank.trace.metadata.devices
+    rates = [host_link_bytes_per_s(one.name or "", (one.compute_capability or (0, 0))[0]) for one in devices]
+    return min(rates, default=host_link_bytes_per_s("", 0))

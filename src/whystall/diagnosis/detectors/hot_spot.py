@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.kernel_classes import COMMUNICATION, readable
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.copies import link_bytes_per_s
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.limits import least_of_events
 from whystall.diagnosis.gains import speedup
@@ -32,6 +33,9 @@ _EXPENSIVE: Final = 0.2
 _KNOWN: Final = 0.5
 # Recorded sizes that explain so little of an operator's time are not those of its work.
 _MOST_TIMES: Final = 50
+# From this share of its time on an operator's copies between host and device are its work.
+_MOSTLY_COPIES: Final = 0.95
+_ACROSS: Final = re.compile(r"memcpy (HtoD|DtoH)|CopyHostToDevice|CopyDeviceToHost", re.IGNORECASE)
 _LONGEST_NAME: Final = 80
 _OPERATOR: Final = re.compile(r"^(?!autograd::|torch::autograd)\w+::\w")
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
@@ -105,14 +109,16 @@ def _names(rank: RankCase) -> tuple[list[str], NDArray[np.int64]]:
     if not rank.on_device:
         return operators, of_name
     events = rank.trace.device_events
-    kernels = [short_name(name) for name in distinct(events["name"])]
+    # Kernels that are printed alike are one: they differ in what their template is given.
+    places: dict[str, int] = {}
+    place_of = [places.setdefault(short_name(name), len(places)) for name in distinct(events["name"])]
     # A compiled region is no operator: its kernels' names are more specific.
     named = np.array([bool(_OPERATOR.match(name)) for name in operators], np.bool_)
     of_operator = np.append(np.where(named[of_name], of_name, -1) if len(named) else of_name, -1)[
         rows_of(events["operator"])
     ]
-    of_kernel = len(operators) + codes(events["name"]).astype(np.int64)
-    return [*operators, *kernels], np.where(of_operator >= 0, of_operator, of_kernel)
+    of_kernel = len(operators) + np.array(place_of, np.int64)[codes(events["name"])]
+    return [*operators, *places], np.where(of_operator >= 0, of_operator, of_kernel)
 
 
 def short_name(kernel: str) -> str:
@@ -143,6 +149,8 @@ def _limit(rank: RankCase, chosen: Mask) -> tuple[float | None, str]:
     work = rank.workings
     if (work.classified.class_of[chosen] == COMMUNICATION).all():
         return None, "it is communication, whose time depends on the other ranks and the links between them"
+    if (between := _crosses_the_link(rank, chosen)) is not None:
+        return between, "the peak of the link to the host"
     if work.peak is None:
         return None, "its distance from the limit is unknown, since the device's peaks are unknown"
     if not rank.analysis.signals.get("shapes"):
@@ -165,6 +173,17 @@ def _limit(rank: RankCase, chosen: Mask) -> tuple[float | None, str]:
         return None, f"its distance from the limit is unknown: {lacks}"
     bandwidth = float(moves[known].sum()) > float(products[known].sum())
     return max(taken / needed, 1.0), "the memory's bandwidth" if bandwidth else "its arithmetic at the device's peak"
+
+
+def _crosses_the_link(rank: RankCase, chosen: Mask) -> float | None:
+    """How many times as long as at the link's peak copies between host and device take; ``None`` for anything else."""
+    took = durations(rank)
+    copies = chosen & rank.device_named(lambda name: bool(_ACROSS.search(name)))
+    size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()
+    least = size[copies].sum() / link_bytes_per_s(rank) * 1e9
+    if took[copies].sum() < _MOSTLY_COPIES * took[chosen].sum() or least <= 0:
+        return None
+    return max(float(took[copies].sum() / least), 1.0)
 
 
 def biggest_gap(case: Case) -> str:

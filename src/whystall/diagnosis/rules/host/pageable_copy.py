@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
-from whystall.diagnosis.detectors.copies import call_nodes, waits_of_copies
+from whystall.diagnosis.detectors.copies import call_nodes, link_bytes_per_s, waits_of_copies
 from whystall.diagnosis.detectors.offloading import fetched_weights, written_for
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -21,21 +20,12 @@ from whystall.diagnosis.where import code_of
 from whystall.replay.graph import Change, Mask
 
 CAUSE: Final = cause_beside(__name__)
-# By the device's compute capability, the lowest where that is not known: usual rates, and those of the link itself.
+# By the device's compute capability, the lowest where that is not known.
 _PINNED_BYTES_PER_S: Final = (
     (9, CAUSE.threshold("pcie5_bytes_per_s")),
     (8, CAUSE.threshold("pcie4_bytes_per_s")),
     (0, CAUSE.threshold("pcie3_bytes_per_s")),
 )
-_LINK_BYTES_PER_S: Final = (
-    (10, CAUSE.threshold("pcie6_peak")),
-    (9, CAUSE.threshold("pcie5_peak")),
-    (8, CAUSE.threshold("pcie4_peak")),
-    (0, CAUSE.threshold("pcie3_peak")),
-)
-_ON_THE_CHIP: Final = re.compile(r"\bG[HB]\d00\b")
-"""Grace Hopper and Grace Blackwell: their processor lies beside the device."""
-_CHIP_PEAK: Final = CAUSE.threshold("chip_peak")
 _SIZES: Final = CAUSE.threshold("sizes")
 _MANY_COPIES: Final = CAUSE.threshold("many_copies")
 _LEAST_BYTES: Final = CAUSE.threshold("least_bytes")
@@ -60,7 +50,7 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
     duration[nodes] = np.minimum(duration[nodes], (size / pinned_bytes_per_s(rank) * 1e9).astype(np.int64))
     duration[calls] = np.minimum(duration[calls], _PINNED_CALL_NS)
     # At most as much is hidden as the device computes.
-    least_ns = size / _link_bytes_per_s(rank) * 1e9
+    least_ns = size / link_bytes_per_s(rank) * 1e9
     computes_ns = int(graph.duration[case.nodes(rank, device=rank.workings.classified.class_of == COMPUTE)].sum())
     best = duration.copy()
     best[nodes] = np.minimum(best[nodes], least_ns * max(1 - computes_ns / max(least_ns.sum(), 1.0), 0.0))
@@ -95,19 +85,9 @@ def _are_weights(rank: RankCase, copies: Mask) -> bool:
 
 def pinned_bytes_per_s(rank: RankCase) -> float:
     """Rate of copies from pinned memory on a rank's machine, in bytes per second."""
-    return _rate_of(rank, _PINNED_BYTES_PER_S)
-
-
-def _link_bytes_per_s(rank: RankCase) -> float:
-    """The peak of the link between a rank's device and its host, in bytes per second."""
-    beside = any(_ON_THE_CHIP.search(device.name or "") for device in rank.trace.metadata.devices)
-    return _CHIP_PEAK if beside else _rate_of(rank, _LINK_BYTES_PER_S)
-
-
-def _rate_of(rank: RankCase, rates: Sequence[tuple[int, float]]) -> float:
     majors = [device.compute_capability[0] for device in rank.trace.metadata.devices if device.compute_capability]
     major = max(min(majors, default=0), 0)  # a damaged trace may say less
-    return next(rate for least, rate in rates if major >= least)
+    return next(rate for least, rate in _PINNED_BYTES_PER_S if major >= least)
 
 
 RULE = Rule(CAUSE, (Finder(in_trace, ("trace", "device_events", "launch_calls")),))
