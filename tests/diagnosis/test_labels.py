@@ -108,6 +108,7 @@ def test_numbers_of_a_report_keep_within_bounds(path: str) -> None:
     ranks = {device.rank for device in report.devices}
     figures = report.efficiency
     assert all(0 <= value <= 1 for value in (figures.mfu, figures.hfu, figures.tensor_core_share) if value is not None)
+    assert report.fidelity is None or 0 <= report.fidelity <= 1
     for finding in report.findings:
         gain = finding.gain
         shares = [row.value for row in finding.evidence if row.unit == "share"]

@@ -25,8 +25,16 @@ class Fidelity:
 
     @property
     def share(self) -> float:
-        """The share of the time that edges and durations explain."""
-        return 1 - self.unexplained_ns / self.total_ns if self.total_ns > 0 else 1.0
+        """The share of the time that edges and durations explain.
+
+        The path may wait before the window as well; more than all of it is not unexplained.
+
+        >>> Fidelity(total_ns=100, unexplained_ns=25, dropped_edges=0).share
+        0.75
+        >>> Fidelity(total_ns=100, unexplained_ns=110, dropped_edges=0).share
+        0.0
+        """
+        return max(1 - self.unexplained_ns / self.total_ns, 0.0) if self.total_ns > 0 else 1.0
 
 
 def has_steps(graph: Graph) -> bool:
