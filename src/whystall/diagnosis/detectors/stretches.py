@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from whystall.analysis.host_states import HostState
 from whystall.diagnosis.candidate import Recurrence
 from whystall.diagnosis.case import Case
+from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Mask, NodeKind
 
@@ -95,7 +96,10 @@ def work_within(case: Case, rank: RankCase, begin: NDArray[np.int64], end: NDArr
 def count_of_stretches(case: Case, rank: RankCase, nodes: Mask) -> float:
     """How many unbroken stretches nodes belong to, per step: an interruption of a call does not make it two."""
     group, rows, _ = _grouped(case, rank)
-    return len(np.unique(group[case.in_window(nodes)[rows]])) / max(case.steps, 1)
+    chosen = rows[nodes[rows]]
+    first = np.zeros_like(nodes)
+    first[chosen[np.unique(group[nodes[rows]], return_index=True)[1]]] = True
+    return count_per_step(case, first)
 
 
 def long_python(case: Case, rank: RankCase) -> Mask:

@@ -15,6 +15,7 @@ from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.collectives import DDP_FORWARD, are, collectives, launched_ns, not_made, spent_ns
+from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.stretches import LONG_NS
 from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
@@ -114,7 +115,7 @@ def _leading(flags: NDArray[np.bool_]) -> int:
 
 def _not_sent(case: Case, nodes: Mask, host: Mask, device: Mask) -> Replayed:
     ranks = max(len(case.ranks), 1)
-    count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps * ranks, 1)
+    count = count_per_step(case, nodes) / ranks
     return Replayed(
         cause=CAUSE.id,
         attributed_ns=case.time_of(host) // ranks,

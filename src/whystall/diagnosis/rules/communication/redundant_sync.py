@@ -27,6 +27,7 @@ from whystall.diagnosis.detectors.collectives import (
     spent_ns,
 )
 from whystall.diagnosis.detectors.gathered_again import gathered_again, is_of_zero
+from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.room import memory_bytes, room_bytes
 from whystall.diagnosis.detectors.samples import from_samples, off_core
 from whystall.diagnosis.detectors.sent_again import broadcast_again
@@ -209,7 +210,7 @@ def _without(
     if not nodes.any():
         return
     spent = spent_ns(case, nodes)
-    count = int(np.count_nonzero(case.in_window(nodes))) / max(case.steps * len(case.ranks), 1)
+    count = count_per_step(case, nodes) / len(case.ranks)
     yield Replayed(
         cause=CAUSE.id,
         attributed_ns=spent,

@@ -28,6 +28,7 @@ from whystall.diagnosis.detectors.collectives import (
     waited_and_moved_ns,
     without_gaps,
 )
+from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.issuers import issuer_of_most
 from whystall.diagnosis.detectors.messages import latency_ns, loud_steps, shorten, small_bytes
 from whystall.diagnosis.detectors.samples import (
@@ -210,7 +211,7 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
 def _without_norms(case: Case, latency: int) -> Replayed:
     """SyncBatchNorm's exchange of statistics: the next layer needs each result, so that buckets cannot join them."""
     found = exchange(case)
-    count = np.count_nonzero(case.in_window(found.bodies)) / max(case.steps * len(case.ranks), 1)
+    count = count_per_step(case, found.bodies) / len(case.ranks)
     per_step, events = spent_ns(case, found.bodies), case.events_of(found.bodies)
     return Replayed(
         cause=CAUSE.id,

@@ -15,6 +15,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.detectors.copies import waits_of_copies
 from whystall.diagnosis.detectors.episodes import named_times
+from whystall.diagnosis.detectors.host_calls import count_per_step
 from whystall.diagnosis.detectors.loops import while_idle
 from whystall.diagnosis.detectors.on_the_host import carried_out_by_the_host, goes_on_at_the_host
 from whystall.diagnosis.finding import Remedy
@@ -122,7 +123,7 @@ def _on_the_device(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
         attributed_ns=per_step,
         evidence=(
             evidence.time("operators that the CPU carries out", per_step, case.events_of(nodes), per=case.per),
-            evidence.count("of them", np.count_nonzero(case.in_window(nodes)) / max(case.steps, 1), per=case.per),
+            evidence.count("of them", count_per_step(case, nodes), per=case.per),
             evidence.text("the costliest", _costliest(case, rank, nodes)),
             evidence.share(
                 "of their time in which the device idles",

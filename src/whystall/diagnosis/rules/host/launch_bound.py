@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from whystall.analysis.host_states import HostState
 from whystall.analysis.results import Device
+from whystall.analysis.steadiness import steady
 from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Replayed
 from whystall.diagnosis.case import Case
@@ -98,6 +99,11 @@ def _within_a_graph(case: Case) -> Mask:
     return out
 
 
+def _events_per_step(device: Device) -> float:
+    chosen = steady(device.steps)
+    return sum(step.gpu_events for step in chosen) / len(chosen) if chosen else device.gpu_events
+
+
 def _as_one_graph(
     graphs: _Graphs, rank: RankCase, device: Device, work: Mask, median_ns: int, each_ns: float, *, blind: bool
 ) -> Replayed:
@@ -115,7 +121,7 @@ def _as_one_graph(
         cause=CAUSE.id,
         attributed_ns=late // steps,
         evidence=(
-            evidence.count("device events", device.gpu_events / steps, per=case.per),
+            evidence.count("device events", _events_per_step(device), per=case.per),
             evidence.time("median length of one", median_ns),
             evidence.time("what the host takes for one", each_ns),
             evidence.share("device idle because the host was late", late / max(device.window_ns, 1)),
