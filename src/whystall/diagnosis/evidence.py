@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from whystall.diagnosis.finding import Evidence, EvidenceEvent, Per
+
+WITHIN: Final = "mostly within"
+"""Before the annotation in which it happens."""
 
 
 def time(what: str, ns: float, events: list[EvidenceEvent] | None = None, *, per: Per | None = None) -> Evidence:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from whystall.diagnosis.evidence import WITHIN
 from whystall.diagnosis.finding import Alternative, CodeLocation, Evidence, Finding, Gain, JobSaving, Plan, Remedy
 from whystall.diagnosis.units import times
 from whystall.report import format as fmt
@@ -226,7 +227,7 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
         method=clean(gain.method, 200) or None if gain else None,
         confidence=f"{finding.confidence * 100:.0f} %",
         evidence=tuple(_fact(one) for one in finding.evidence[:_MOST_EVIDENCE]),
-        strongest=tuple(map(_fact, _strongest(finding.evidence[:_MOST_EVIDENCE]))),
+        strongest=tuple(map(_fact, _strongest(finding))),
         places=tuple(_place(one) for one in finding.code[:_MOST_PLACES]),
         nowhere=_nowhere(finding),
         remedy=clean(remedy.text, 600) if remedy else None,
@@ -245,11 +246,14 @@ def _finding(finding: Finding, place: int, report: Report, *, one_rank: bool) ->
     )
 
 
-def _strongest(evidence: Sequence[Evidence]) -> list[Evidence]:
+def _strongest(finding: Finding) -> list[Evidence]:
+    """The longest time, one other fact, and without lines of code the annotation in which it happens."""
+    evidence = finding.evidence[:_MOST_EVIDENCE]
+    place = None if finding.code else next((one for one in evidence if one.what == WITHIN), None)
     spans = [one for one in evidence if one.unit == "ns" and not isinstance(one.value, str)]
     longest = max(spans, key=lambda one: float(one.value), default=None)
-    other = next((one for one in evidence if one is not longest), None)
-    return [one for one in evidence if one is longest or one is other]
+    other = next((one for one in evidence if one is not longest and one is not place), None)
+    return [one for one in evidence if one is longest or one is other or one is place]
 
 
 def _patch(remedy: Remedy | None) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.detectors.host_calls import waits_before
 from whystall.diagnosis.detectors.kernels import durations
 from whystall.diagnosis.detectors.stretches import recurrence, stretches
+from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.rank_case import RankCase
 from whystall.replay.graph import Change, Mask
 from whystall.trace.columns import codes, distinct, matching, rows_by_value
@@ -235,6 +236,12 @@ def annotation_around_nodes(case: Case, rank: RankCase, nodes: Mask) -> str | No
     rows = rows[np.argsort(graph.start[rows], kind="stable")]
     times = (graph.start[rows], graph.start[rows] + graph.duration[rows])
     return annotation_around(rank, *(graph.own_times(rank.rank, at) for at in times))
+
+
+def mostly_within(case: Case, rank: RankCase, nodes: Mask) -> tuple[Evidence, ...]:
+    """The annotation that most of some host nodes lie in, as evidence: a place where no line is known."""
+    within = annotation_around_nodes(case, rank, nodes)
+    return () if within is None else (evidence.text(evidence.WITHIN, within),)
 
 
 def annotation_around(rank: RankCase, begin: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:

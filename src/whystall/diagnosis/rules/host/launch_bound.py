@@ -19,6 +19,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import lacks_a_stage
+from whystall.diagnosis.detectors.episodes import mostly_within
 from whystall.diagnosis.detectors.kernels import close_up
 from whystall.diagnosis.detectors.launching import launching, median_kernel_ns
 from whystall.diagnosis.detectors.loops import loops_of_calls, while_idle
@@ -127,6 +128,7 @@ def _as_one_graph(
             evidence.share("device idle because the host was late", late / max(device.window_ns, 1)),
             *((evidence.time("a launch call itself, in the median", call_ns),) if slow else ()),
             *((evidence.count("compiled regions", regions, per=case.per),) if in_pieces else ()),
+            *mostly_within(case, rank, idle),
         ),
         removal=at_once,
         floor=Change() if blind else None,

@@ -49,7 +49,7 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
     duration = graph.duration.copy()
     duration[nodes] = np.minimum(duration[nodes], (size / pinned_bytes_per_s(rank) * 1e9).astype(np.int64))
     duration[calls] = np.minimum(duration[calls], _PINNED_CALL_NS)
-    # At most as much is hidden as the device computes.
+    # Compute hides no more time of copies than it takes itself.
     least_ns = size / link_bytes_per_s(rank) * 1e9
     computes_ns = int(graph.duration[case.nodes(rank, device=rank.workings.classified.class_of == COMPUTE)].sum())
     best = duration.copy()

@@ -22,6 +22,7 @@ from whystall.diagnosis.detectors.episodes import (
     annotation_around_nodes,
     collected_ns,
     episode,
+    mostly_within,
     named_times,
     outermost,
     silent_episodes,
@@ -173,7 +174,7 @@ def _without_python(case: Case, rank: RankCase, nodes: Mask) -> Replayed:
             evidence.time("Python between operators, in long stretches", per_step, case.events_of(nodes), per=case.per),
             evidence.count("such stretches", count_of_stretches(case, rank, nodes), per=case.per),
             *beneath,
-            *((evidence.text("mostly within", within),) if within else ()),
+            *mostly_within(case, rank, nodes),
             *(
                 (evidence.time("in calls that the profiler followed, all alike", followed, per=case.per),)
                 if followed

@@ -15,7 +15,7 @@ from whystall.diagnosis.case import Case
 from whystall.diagnosis.causes import cause_beside
 from whystall.diagnosis.circumstances import circumstances
 from whystall.diagnosis.detectors.collectives import lacks_a_stage
-from whystall.diagnosis.detectors.episodes import named_times
+from whystall.diagnosis.detectors.episodes import mostly_within, named_times
 from whystall.diagnosis.detectors.host_calls import (
     callers,
     calls_per_step,
@@ -87,6 +87,7 @@ def _without_waits(case: Case, rank: RankCase, waits: Mask, calls: Mask, *, blin
             evidence.time("spent in them", waited, per=case.per),
             *(evidence.text("called by", name) for name in callers(rank, calls)[:3]),
             *((evidence.text("idle time around them, by kind", _listed(kinds)),) if len(kinds) > 1 else ()),
+            *mostly_within(case, rank, inside),
         ),
         removal=Change(duration=_without_reads(case, rank, calls), removed_edges=waits),
         # An engine that does not wait runs one step ahead, and no further.
