@@ -72,6 +72,8 @@ def test_a_watch_without_its_collector_goes_on(cli: Cli, tmp_path: Path) -> None
 
 
 def test_other_addresses_are_refused(cli: Cli, tmp_path: Path) -> None:
-    done = cli("watch", str(run_of(tmp_path, *EVEN)), "--once", "--metrics", "https://127.0.0.1")
+    address = "https://me:a-secret@127.0.0.1"
+    done = cli("watch", str(run_of(tmp_path, *EVEN)), "--once", "--metrics", address)
     assert done.code == 2
     assert "otlp://HOST:PORT" in done.err
+    assert "a-secret" not in done.err

@@ -131,7 +131,7 @@ def _listener(metrics: str | None, console: Console) -> tuple[Callable[[Watched]
         output.check_own(path, are_metrics)
         return partial(_write_metrics, path), lambda: None
     if not metrics.startswith(SCHEME):
-        raise UsageError(f"--metrics takes a file or {SCHEME}HOST:PORT, not {metrics}")
+        raise UsageError(f"--metrics takes a file or {SCHEME}HOST:PORT, no other scheme")
     collector = Collector(metrics, console.note)
     return partial(_send_metrics, collector), collector.close
 
