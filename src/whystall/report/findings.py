@@ -330,8 +330,9 @@ def _nowhere(finding: Finding) -> str | None:
     """A sentence for a cause that no few lines of the code explain."""
     if finding.code or finding.code_explains is None or finding.gain is None:
         return None
-    found = "none of it" if finding.code_explains < _NOTHING else f"{fmt.share(finding.code_explains)} of it at most"
-    return f"Where in the code is not known: the recorded stacks lead to three lines for {found}."
+    if finding.code_explains < _NOTHING:
+        return "Where in the code is not known: no recorded stack leads there."
+    return f"Where in the code is not known: its three costliest lines take {fmt.share(finding.code_explains)} of it."
 
 
 def _plan(plan: Plan | None) -> PlanView | None:

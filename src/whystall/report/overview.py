@@ -105,7 +105,8 @@ def bar_of(device: Device, *, watched: bool = False) -> Bar:
     """
     mean = mean_step(device.steps)
     if mean is None:
-        return Bar(device, "The whole recording", False, device.window_ns, device.ledger)
+        whole = "The whole recording" if device.kind == "cpu" else "From the first device event to the last"
+        return Bar(device, whole, False, device.window_ns, device.ledger)
     what = (
         f"Mean of {mean.steps:,}{_of_all(device, mean.steps)}{' recorded' * watched} steps{_known_by(device)}"
         if mean.steps > 1
