@@ -89,8 +89,9 @@ def test_frames_of_a_thread_that_waits_take_no_lines_from_stacks_of_operators() 
     assert [(one.file, one.line) for one in places(beside).lines] == [("train.py", 27)]
 
 
-def test_without_stacks_nothing_is_said() -> None:
-    assert places(recorded([([], 50_000)])) == Code((), None)
+@pytest.mark.parametrize("stacks", [False, True])  # older recordings without stacks have empty ones
+def test_without_stacks_nothing_is_said(*, stacks: bool) -> None:
+    assert places(recorded([([], 50_000)], stacks=stacks)) == Code((), None)
 
 
 def test_functions_of_one_name_are_told_at_the_line_that_stands_out() -> None:

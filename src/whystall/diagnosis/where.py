@@ -133,8 +133,7 @@ def _tells_of_lines(rank: RankCase) -> bool:
 
 def _has_stacks(rank: RankCase) -> bool:
     """Whether operators carry the stacks that they were called from."""
-    stacks = rank.trace.operators["call_stack"]
-    return stacks.null_count() < len(stacks)
+    return any(distinct(rank.trace.operators["call_stack"]))  # without with_stack older recordings have empty ones
 
 
 def heaviest(places: Mapping[Place | None, float]) -> Code:
