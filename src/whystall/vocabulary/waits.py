@@ -20,6 +20,7 @@ class WaitRow:
     copy: re.Pattern[str] | None
     bare: bool
     after: re.Pattern[str] | None
+    mark: re.Pattern[str] | None
 
 
 @cache
@@ -39,6 +40,7 @@ def wait_rows() -> tuple[WaitRow, ...]:
             _in(row, "copy"),
             row.get("bare", False),
             _in(row, "after"),
+            _in(row, "mark"),
         )
         for row in rows
     )

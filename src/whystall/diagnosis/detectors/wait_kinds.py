@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whystall.analysis.intervals import within
 from whystall.diagnosis.case import Case
 from whystall.diagnosis.detectors.around import within_library, within_operators
 from whystall.diagnosis.rank_case import RankCase
@@ -99,6 +101,8 @@ def _matches(
     if row.after is not None and out.any():
         named = matching(rank.trace.operators["name"], row.after.search)
         out &= named.any() and np.append(named, False)[_operators_before(rank, calls)]
+    if row.mark is not None and out.any():
+        out &= _within_marks(rank, calls, row.mark)
     if row.operator is not None:
         out &= within_operators(rank, operator, row.operator)
     if row.copy is not None and out.any():
@@ -107,6 +111,19 @@ def _matches(
         out &= np.isin(operator, np.unique(rows_of(events["operator"])[copies])) & (operator >= 0)
     if row.frame is not None and out.any():
         out &= within_library(rank, frame, operator, row.frame)
+    return out
+
+
+def _within_marks(rank: RankCase, calls: NDArray[np.intp], mark: re.Pattern[str]) -> Mask:
+    """Which runtime calls lie in an annotation of their thread whose name a pattern finds."""
+    table, calls_of = rank.trace.annotations, rank.trace.runtime_calls
+    marked = matching(table["name"], mark.search)
+    begin, thread = table["ts_ns"].to_numpy()[marked], table["thread"].to_numpy()[marked]
+    end = begin + table["duration_ns"].to_numpy()[marked]
+    start, on = calls_of["ts_ns"].to_numpy()[calls], calls_of["thread"].to_numpy()[calls]
+    out = np.zeros(len(calls), np.bool_)
+    for one in np.unique(thread):
+        out[on == one] = within(start[on == one], begin[thread == one], end[thread == one])
     return out
 
 

@@ -216,6 +216,20 @@ def test_a_remedy_fits_the_operator_and_the_library_that_wait(
     assert finding.remedy == sync.CAUSE.remedies[kind]
 
 
+@pytest.mark.parametrize(
+    ("mark", "copy", "kind"),
+    [
+        ("## sparse_data_dist ##", "Memcpy DtoH (Device -> Pageable)", "splits"),
+        ("KJTAllToAll.wait", "CopyDeviceToHost", "splits"),
+        ("## sparse_data_dist ##", "CopyHostToDevice", "uploaded"),
+        ("## metrics:publish ##", "CopyDeviceToHost", "brought"),
+    ],
+)
+def test_sizes_that_an_exchange_needs_are_not_to_be_read_later(mark: str, copy: str, kind: str) -> None:
+    job = waiting("aten::to", "aten::_to_copy", "aten::copy_", copy=copy, mark=mark)
+    assert found_in(job.built)["host.sync"].remedy == sync.CAUSE.remedies[kind]
+
+
 @pytest.mark.parametrize(("after", "kind"), [("c10d::barrier", "barrier"), ("c10d::allreduce_", "asked")])
 def test_a_wait_behind_a_barrier_is_the_barriers(after: str, kind: str) -> None:
     """NCCL's barrier is a small all-reduce; its work waits for the stream once the operator has returned."""
