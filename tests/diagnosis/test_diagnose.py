@@ -53,7 +53,9 @@ def test_verdicts_on_recorded_traces_whose_cause_is_known(name: str) -> None:
         assert named["communication.exposed"].severity == "info"
     if name.startswith("recsys"):
         assert "communication.small-messages" in named
-        assert named["communication.small-messages"].scope.steps == ["ProfilerStep#6"]
+        small = named["communication.small-messages"]
+        assert small.scope.steps == []  # each step sends 404, one of them waits longer for them
+        assert any("ProfilerStep#6" in row.what for row in small.evidence)
     if name.startswith("sglang"):
         assert "mostly empty" in report.verdict.summary
 

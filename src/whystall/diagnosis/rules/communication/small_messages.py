@@ -110,7 +110,6 @@ def in_trace(case: Case) -> Iterator[Replayed | Sampled]:
         saved=(saved * _LEAST_OF_SAMPLES, saved, saved + (1 - saved) * _ELSEWHERE),
         method="samples: the share of stack samples in collectives, the small ones' part of it, but for one bucket",
         ranks=found.ranks,
-        steps=found.steps,
         confidence=found.confidence,
         missing=found.missing,
         remedy=found.remedy,
@@ -176,7 +175,7 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
     if kind == NORMS:
         return _without_norms(case, latency)
     whole = case.with_transfers(joined.bodies)
-    steps, loud = loud_steps(case)
+    _, loud = loud_steps(case)
     per_step = spent_ns(case, joined.bodies)
     events = case.events_of(joined.bodies)
     found = Replayed(
@@ -193,7 +192,6 @@ def _in_buckets(case: Case, latency: int, joined: _Bucketed) -> Replayed:
             evidence.time("spent in them", per_step, per=case.per),
             *loud,
         ),
-        steps=steps,
         removal=Change(duration=joined.duration.astype(np.int64), lag=without_gaps(case, whole)),
         ceiling=replace(case.without(whole | joined.calls), lag=without_gaps(case, whole)),
         method="replay: the same bytes in buckets of 25 MiB",
