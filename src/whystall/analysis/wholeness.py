@@ -54,6 +54,12 @@ _UNSEEN_DEVICE: Final = (
     "the device was not recorded. Record with ProfilerActivity.CUDA; whystall doctor checks whether CUPTI or roctracer "
     "works on this machine"
 )
+# Calls are recorded only where the device was asked for.
+_SILENT_DEVICE: Final = (
+    "the device was not recorded, though its launches were. The device's tracer (CUPTI, roctracer) gave nothing: it may "
+    "be older than the driver, another profiler may hold it, or it may lack permission (WSL, containers); whystall doctor "
+    "checks it on this machine"
+)
 _UNSEEN_MPS: Final = (
     "Apple's GPU, which torch's profiler does not record. Times are those of the host, which runs ahead of it; "
     "torch.mps.profiler.profile() records the GPU for Instruments"
@@ -78,7 +84,7 @@ def unseen_device(trace: Trace) -> UnseenDevice | None:
         return None
     calls = int(matching(trace.runtime_calls["name"], lambda name: is_call(name, "launch", "graph")).sum())
     if calls:
-        return UnseenDevice(calls, f"{calls:,} launches but no device event: {_UNSEEN_DEVICE}")
+        return UnseenDevice(calls, f"{calls:,} launches but no device event: {_SILENT_DEVICE}")
     on_mps = int(matching(trace.operators["name"], _ON_MPS.match).sum())
     return UnseenDevice(on_mps, f"{on_mps:,} operators worked on {_UNSEEN_MPS}") if on_mps else None
 
