@@ -56,9 +56,9 @@ _UNSEEN_DEVICE: Final = (
 )
 # Calls are recorded only where the device was asked for.
 _SILENT_DEVICE: Final = (
-    "the device was not recorded, though its launches were. The device's tracer (CUPTI, roctracer) gave nothing: it may "
-    "be older than the driver, another profiler may hold it, or it may lack permission (WSL, containers); whystall doctor "
-    "checks it on this machine"
+    "the device was not recorded, though its launches were. The device's tracer (CUPTI, roctracer) gave nothing: it "
+    "may be older than the driver, another profiler may hold it, or it may lack permission (WSL, containers); "
+    "whystall doctor checks it on this machine"
 )
 _UNSEEN_MPS: Final = (
     "Apple's GPU, which torch's profiler does not record. Times are those of the host, which runs ahead of it; "
