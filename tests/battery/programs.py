@@ -137,6 +137,21 @@ PROGRAMS: Final[dict[str, str]] = {
         "        seen[getattr(function, '__name__', '?')] += 1\n        return function(*args, **(kwargs or {}))\n"
         "with Counts():\n    for _ in range(250): step()\nprint(sorted(seen.items()))"
     ),
+    "hears torch's functions as it computes again": (
+        "import collections, contextlib\nfrom torch.overrides import TorchFunctionMode\n"
+        "from torch.utils.checkpoint import checkpoint\nseen = collections.Counter()\n"
+        "class Counts(TorchFunctionMode):\n    def __torch_function__(self, function, types, args=(), kwargs=None):\n"
+        "        seen[getattr(function, '__name__', '?')] += 1\n        return function(*args, **(kwargs or {}))\n"
+        "class Own(torch.Tensor):\n    @classmethod\n"
+        "    def __torch_function__(cls, function, types, args=(), kwargs=None):\n"
+        "        seen['own ' + getattr(function, '__name__', '?')] += 1\n"
+        "        return super().__torch_function__(function, types, args, kwargs or {})\n"
+        "for number in range(250):\n    with Counts() if number % 2 else contextlib.nullcontext():\n"
+        "        x = torch.ones(2, 4); x = x.as_subclass(Own) if number % 3 == 0 else x\n"
+        "        out = checkpoint(model, x, use_reentrant=bool(number % 2)) if number % 5 == 0 else model(x)\n"
+        "        optimizer.zero_grad(); out.sum().backward() if out.requires_grad else None; optimizer.step()\n"
+        "print(sorted(seen.items()))"
+    ),
     "learns what fills a mask": (
         "fills = [torch.nn.Parameter(torch.tensor(.5)) for _ in range(12)]\nx = torch.randn(100, 100)\n"
         "masks = [torch.rand(100, 100) < .3 for _ in fills]\nlayer = torch.nn.Linear(100, 100)\n"
@@ -233,6 +248,7 @@ OFTEN: Final = (
     "has time limits",
     "mocks the clock",
     "hears torch's functions",
+    "hears torch's functions as it computes again",
     "learns what fills a mask",
     "limits its files",
     "limits its files to little",

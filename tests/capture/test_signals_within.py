@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
+import whystall
 from whystall._native import HeardCalls, Pauses
 from whystall.capture.descriptors import OwnFile
 from whystall.capture.faults import Faults, is_the_jobs, suppress
@@ -70,6 +76,62 @@ def test_a_failure_of_ours_is_kept() -> None:
         faults.guard("a part", lambda: Path("/nowhere").stat())()
         with suppress(OSError):
             Path("/nowhere").stat()
+    assert list(faults.reasons) == ["a part"]
+
+
+class LimitError(Exception):
+    """Of the job's own."""
+
+
+class Unread:
+    """An object of the job's that cannot be read."""
+
+    @property
+    def value(self) -> int:
+        raise LimitError
+
+
+@pytest.mark.parametrize("kind", [LimitError, TimeoutError, RuntimeError])
+def test_what_another_thread_has_raised_amid_our_code_is_the_jobs(kind: type[Exception], tmp_path: Path) -> None:
+    """As recipes for time limits do it; ``read`` stands for a part of ours that takes long."""
+    faults, ours = Faults(), tmp_path / "ours.py"
+    ours.write_text("def read(until):\n    while not until():\n        pass\n")
+    code: dict[str, Callable[[Callable[[], object]], None]] = {}
+    exec(compile(ours.read_text(), str(Path(whystall.__file__).parent / "ours.py"), "exec"), code)  # noqa: S102
+    thread, sent = threading.get_ident(), threading.Event()
+
+    def late() -> None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+        sent.set()
+
+    threading.Timer(0.05, late).start()
+    with pytest.raises(kind):
+        faults.guard("a part", code["read"])(functools.partial(time.sleep, 0.001))
+    assert sent.wait(10)
+    assert not faults.reasons
+
+
+def test_what_the_jobs_tracer_raises_amid_our_code_is_the_jobs() -> None:
+    faults = Faults()
+
+    def tracer(frame: FrameType, _event: str, _given: object) -> Callable[..., Any] | None:
+        if frame.f_code.co_name == "sentence":
+            raise LimitError
+        return tracer
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        with pytest.raises(LimitError):
+            faults.guard("a part", faults.sentence)()
+    finally:
+        sys.settrace(before)
+    assert not faults.reasons
+
+
+def test_what_an_object_of_the_jobs_raises_as_we_read_it_is_no_matter_of_the_jobs() -> None:
+    faults = Faults()
+    faults.guard("a part", lambda: Unread().value)()
     assert list(faults.reasons) == ["a part"]
 
 

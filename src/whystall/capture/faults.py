@@ -4,23 +4,62 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import queue
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import CodeType, TracebackType
-from typing import ParamSpec, TypeVar
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Final, ParamSpec, TypeVar
 
 _Arguments = ParamSpec("_Arguments")
 _Returned = TypeVar("_Returned")
+_OURS: Final = str(Path(__file__).parent.parent)
+_PYTHONS: Final = str(Path(os.__file__).parent)
+_INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
+_CALLED: Final = frozenset({"whystall", "builtins", "torch", "numpy", "msgspec", *sys.stdlib_module_names})
+"""The packages whose exceptions our code may meet."""
+_WITHOUT_MESSAGE: Final = (
+    AssertionError,
+    EOFError,
+    MemoryError,
+    NotImplementedError,
+    RecursionError,
+    StopIteration,
+    queue.Empty,
+    queue.Full,
+)
+"""Those of them that are often raised without one."""
 
 
 def is_the_jobs(error: BaseException) -> bool:
-    """Whether a handler of the job's signals raised an exception: it may be called while code of ours runs.
+    """Whether an exception that struck amid code of ours is the job's: such an exception goes on to it.
 
-    A time limit (SIGALRM) works so. Such an exception goes on to the job.
+    A handler of the job's signals raised it (a time limit by SIGALRM), its trace function did, or another of its
+    threads had it raised in this one (``PyThreadState_SetAsyncExc``).
     """
-    return signal_that_raised(error) is not None
+    return signal_that_raised(error) is not None or _is_of_its_tracer(error) or _is_of_another_thread(error)
+
+
+def _is_of_its_tracer(error: BaseException) -> bool:
+    frames = list(_frames_in(error.__traceback__))
+    codes = {code for frame in frames if frame.f_trace is not None for code in _codes(frame.f_trace)}
+    return any(frame.f_code in codes for frame in frames)
+
+
+def _is_of_another_thread(error: BaseException) -> bool:
+    """Whether nothing in our code raised it: its class is nobody's whom we call, or it has no message.
+
+    Python makes an exception for another thread without arguments. What an object of the job's raises as we read it
+    has a frame of the job's.
+    """
+    if not all(_is_of_no_job(code.co_filename) for code in _codes_in(error.__traceback__)):
+        return False
+    package = type(error).__module__.partition(".")[0]
+    return package not in _CALLED or (not error.args and not isinstance(error, _WITHOUT_MESSAGE))
 
 
 def signal_that_raised(error: BaseException) -> int | None:
@@ -35,6 +74,14 @@ def signal_that_raised(error: BaseException) -> int | None:
     return None
 
 
+def _is_of_no_job(file: str) -> bool:
+    """Whether a file is ours, torch's or Python's own."""
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    if file.startswith((_OURS, "<frozen ")) or (torch is not None and file.startswith(str(Path(torch).parent))):
+        return True
+    return file.startswith(_PYTHONS) and _INSTALLED.search(file) is None
+
+
 def _codes(handler: object) -> Iterator[CodeType]:
     """The code that a handler runs: a function's, a method's, a partial's, an object's ``__call__``."""
     for one in (handler, getattr(handler, "func", None), vars(type(handler)).get("__call__")):
@@ -44,8 +91,12 @@ def _codes(handler: object) -> Iterator[CodeType]:
 
 
 def _codes_in(traceback: TracebackType | None) -> Iterator[CodeType]:
+    return (frame.f_code for frame in _frames_in(traceback))
+
+
+def _frames_in(traceback: TracebackType | None) -> Iterator[FrameType]:
     while traceback is not None:
-        yield traceback.tb_frame.f_code
+        yield traceback.tb_frame
         traceback = traceback.tb_next
 
 

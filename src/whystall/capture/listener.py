@@ -13,7 +13,7 @@ from whystall.capture.padding import LOADER
 from whystall.capture.rhythm import Shapes
 from whystall.capture.sampling import PartTimes
 from whystall.capture.steps import StepFinder
-from whystall.capture.sums import rows_of
+from whystall.capture.sums import rows_of, unseen
 from whystall.capture.torch_hooks import Listener
 from whystall.run_folder.samples import SKIPPED
 
@@ -158,7 +158,7 @@ class Heard:
         """
         if self._stepper.on_stepping_thread():
             self._parts.model_is_called(
-                lambda: rows_of(sys.modules.get("torch"), (given, named), most=_MOST_NUMBERS, begins=True),
+                lambda: _rows_of((given, named)),
                 learns=learns,
                 trains=trains,
             )
@@ -188,8 +188,15 @@ def shapes_of(values: Iterable[Any]) -> Shapes:
     if torch is None:
         return ()
     plain = (torch.Tensor, torch.nn.Parameter)
-    shapes = (tuple(value.shape) for value in values if type(value) in plain and not value.is_nested)
+    with unseen(torch):
+        shapes = [tuple(value.shape) for value in values if type(value) in plain and not value.is_nested]
     return tuple(shape for shape in shapes if all(type(size) is int for size in shape))
+
+
+def _rows_of(values: object) -> list[int]:
+    torch = sys.modules["torch"]
+    with unseen(torch):
+        return rows_of(torch, values, most=_MOST_NUMBERS, begins=True)
 
 
 def guarded(heard: Heard, faults: Faults, timed: Callable[[Any], Any] = _as_it_is) -> Listener:
