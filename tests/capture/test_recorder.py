@@ -110,6 +110,25 @@ except OSError as error:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_begin_that_is_interrupted_leaves_no_profiler_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_profiler: object) -> None:
+        raise TimeoutError
+
+    recorder = Recorder(torch, CaptureConfig(folder=str(tmp_path)), tmp_path)
+    for begin in (recorder.start, recorder.start_at_once):
+        with monkeypatch.context() as patched:
+            patched.setattr("whystall.capture.recorder._leave_events_alone", interrupted)
+            with pytest.raises(TimeoutError):
+                begin()
+        assert not recorder.running
+        assert not torch.autograd._profiler_enabled()
+        assert not torch.autograd.profiler._is_profiler_enabled
+    with torch.profiler.profile() as jobs:
+        torch.ones(3).neg()
+    assert "aten::neg" in {event.key for event in jobs.key_averages()}
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_of_the_profilers_stays_in_the_job(tmp_path: Path) -> None:
     recorder = Recorder(torch, CaptureConfig(folder=str(tmp_path), schedule=Schedule(warmup=1, active=2)), tmp_path)
     gc.disable()  # what is in a circle would go when it happens to run

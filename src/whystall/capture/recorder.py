@@ -18,6 +18,7 @@ from typing import Any
 from whystall.capture import clock
 from whystall.capture.config import CaptureConfig
 from whystall.capture.descriptors import deadly_size
+from whystall.capture.faults import suppress
 from whystall.capture.heap import give_back_free_memory
 from whystall.capture.moments import is_half_there
 from whystall.capture.open_scopes import keep_in_mind, unfinished_in, unfinished_of
@@ -107,10 +108,22 @@ class Recorder:
                 self._profiler.start()
             _leave_events_alone(self._profiler)
         except Exception:
-            self._profiler = None
+            self._give_up()
             raise
         finally:
             self.starting = False
+
+    def _give_up(self) -> None:
+        """Ends a profiler whose begin was interrupted: left on, it would end in the job's own, or in freed memory."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        self._unwanted = True
+        try:
+            with unseen(self._torch), suppress(Exception):
+                profiler.stop()
+        finally:
+            self._unwanted = False
 
     def mark(self) -> None:
         """Passes the end of a step to the profiler."""
