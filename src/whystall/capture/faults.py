@@ -51,10 +51,10 @@ def _is_of_its_tracer(error: BaseException) -> bool:
 
 
 def _is_of_another_thread(error: BaseException) -> bool:
-    """Whether nothing in our code raised it: its class is nobody's whom we call, or it has no message.
+    """Whether nothing in our code raised it: no package that we call has its class, or it has no message.
 
-    Python makes an exception for another thread without arguments. What an object of the job's raises as we read it
-    has a frame of the job's.
+    Python makes an exception for another thread without arguments. An exception of an object of the job's, as we read
+    it, has a frame of the job's.
     """
     if not all(_is_of_no_job(code.co_filename) for code in _codes_in(error.__traceback__)):
         return False
