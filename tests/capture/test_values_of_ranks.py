@@ -45,7 +45,8 @@ def found(ran: Ran) -> dict[str, Any]:
 def test_two_ranks_are_shown_what_they_compute_in_vain(tmp_path: Path) -> None:
     ran = watched(tmp_path / "planted", "planted")
     assert ran.code == 0, ran.stderr
-    if set(found(ran)) != set(KINDS):  # on a machine that others share a few milliseconds may be anybody's
+    # On a machine that others share a few milliseconds may be anybody's, and steps with looks no longer than others.
+    if set(found(ran)) != set(KINDS) or not ran.ranks()[0]["overhead"]["looked_ns"]:
         shutil.rmtree(tmp_path / "planted")
         ran = watched(tmp_path / "planted", "planted")
     values = ran.folder / "rank0.values.json.gz"
