@@ -73,6 +73,11 @@ class Launches:
         """Those of some events."""
         return Launches(*(getattr(self, field.name)[events] for field in fields(self)))
 
+    def late(self, gaps: Gaps) -> NDArray[np.bool_]:
+        """Per gap whether its next event's launch began in it, or was still under way as it began."""
+        event = gaps.next_event
+        return self.known[event] & ((self.end[event] > gaps.begin) | (self.start[event] >= gaps.begin))
+
     def within_one(self, gaps: Gaps) -> NDArray[np.bool_]:
         """Per gap whether its next event's launch brought one before it."""
         return self.known[gaps.next_event] & (self.first[gaps.next_event] < gaps.begin)
@@ -83,8 +88,7 @@ def split_idle(gaps: Gaps, launches: Launches, host: HostEvents) -> IdleSplit:
     event = gaps.next_event
     length = gaps.end - gaps.begin
     known = launches.known[event]
-    host_late = known & ((launches.end[event] > gaps.begin) | (launches.start[event] >= gaps.begin))
-    inside = launches.within_one(gaps)
+    host_late, inside = launches.late(gaps), launches.within_one(gaps)
     late, queued = host_late & ~inside, known & (~host_late | inside)
     parts = np.zeros((len(length), len(IDLE_PARTS)), np.int64)
     column = {part: index for index, part in enumerate(IDLE_PARTS)}
@@ -141,7 +145,7 @@ def idle_spans(gaps: Gaps, launches: Launches, host: HostEvents) -> Spans:
     event, begin, end = gaps.next_event, gaps.begin, gaps.end
     known = launches.known[event]
     inside = launches.within_one(gaps)
-    host_late = known & ~inside & ((launches.end[event] > begin) | (launches.start[event] >= begin))
+    host_late = launches.late(gaps) & ~inside
     called = np.where(host_late, np.clip(launches.end[event], begin, end), begin)
     arrived = np.where(host_late, np.minimum(called + SHORT_NS, end), begin)
     short = ~host_late & (inside | (end - begin < SHORT_NS))

@@ -7,6 +7,7 @@ from tests.diagnosis.cases import case_of
 from tests.diagnosis.jobs import A100, H100, Job, shaped
 
 from whystall.diagnosis.detectors.hot_spot import HotSpot, biggest_gap, hot_spots, short_name
+from whystall.hardware.host_link import host_link_bytes_per_s
 from whystall.testing import trace
 
 SIZE = [4096, 4096]
@@ -81,6 +82,39 @@ def test_a_copy_between_host_and_device_is_held_against_their_link(device: dict[
     spot = first(job)
     assert spot.times == pytest.approx(1.25, rel=0.01)
     assert spot.limit == "the peak of the link to the host"
+
+
+@pytest.mark.parametrize(
+    ("device", "bytes_per_s"),
+    [
+        ({"id": 0, "name": "Whatever 9000"}, 27e9),  # of which nothing is known
+        (A100, 50e9),  # faster than the link of the table: it has another one
+    ],
+)
+def test_a_link_that_is_not_known_is_no_limit(device: dict[str, object], bytes_per_s: float) -> None:
+    job = Job(device)
+    for _ in job.steps(6):
+        lasts = round(20_000_000 / bytes_per_s * 1e9)
+        job.launch("Memcpy HtoD (Pinned -> Device)", lasts, call="MemcpyAsync", category="gpu_memcpy", bytes=20_000_000)
+        job.wait()
+    assert first(job).times is None
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", (9, 0), 64e9),
+        ("NVIDIA GH200 480GB", (9, 0), 450e9),
+        ("NVIDIA B300", (10, 3), 128e9),
+        ("NVIDIA GeForce RTX 5090", (12, 0), 64e9),
+        ("Tesla T4", (7, 5), 16e9),
+        ("AMD Instinct MI300X", (9, 4), 64e9),
+        ("AMD Instinct MI250X", (9, 0), None),
+        ("", None, None),
+    ],
+)
+def test_links_follow_from_the_part(name: str, capability: tuple[int, int] | None, peak: float | None) -> None:
+    assert host_link_bytes_per_s(name, capability) == peak
 
 
 def test_kernels_that_are_printed_alike_are_one() -> None:

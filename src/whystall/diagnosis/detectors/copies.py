@@ -20,8 +20,12 @@ def waits_of_copies(case: Case, rank: RankCase, copies: Mask) -> Mask:
     return waits_within(case, rank, calls) | waits_within(case, rank, waits_beside(rank, calls))
 
 
-def link_bytes_per_s(rank: RankCase) -> float:
-    """The peak of the link between a rank's device and its host, in bytes a second; of several devices the slowest."""
+def link_bytes_per_s(rank: RankCase) -> float | None:
+    """The peak of the link between a rank's device and its host, in bytes a second; of several devices the fastest.
+
+    ``None`` where a device is not known.
+    """
     devices = rank.trace.metadata.devices
-    rates = [host_link_bytes_per_s(one.name or "", (one.compute_capability or (0, 0))[0]) for one in devices]
-    return min(rates, default=host_link_bytes_per_s("", 0))
+    rates = [host_link_bytes_per_s(one.name or "", one.compute_capability) for one in devices]
+    known = [rate for rate in rates if rate is not None]
+    return max(known) if known and len(known) == len(rates) else None

@@ -33,7 +33,7 @@ _EXPENSIVE: Final = 0.2
 _KNOWN: Final = 0.5
 # Recorded sizes that explain so little of an operator's time are not those of its work.
 _MOST_TIMES: Final = 50
-# From this share of its time on an operator's copies between host and device are its work.
+# From this share of its time on an operator's copies between host and device are its work. Chosen: all but an event.
 _MOSTLY_COPIES: Final = 0.95
 _ACROSS: Final = re.compile(r"memcpy (HtoD|DtoH)|CopyHostToDevice|CopyDeviceToHost", re.IGNORECASE)
 _LONGEST_NAME: Final = 80
@@ -180,10 +180,10 @@ def _crosses_the_link(rank: RankCase, chosen: Mask) -> float | None:
     took = durations(rank)
     copies = chosen & rank.device_named(lambda name: bool(_ACROSS.search(name)))
     size = rank.trace.device_events["bytes"].fill_null(0).to_numpy()
-    least = size[copies].sum() / link_bytes_per_s(rank) * 1e9
-    if took[copies].sum() < _MOSTLY_COPIES * took[chosen].sum() or least <= 0:
-        return None
-    return max(float(took[copies].sum() / least), 1.0)
+    link, spent = link_bytes_per_s(rank), float(took[copies].sum())
+    least = 0.0 if link is None else float(size[copies].sum()) / link * 1e9
+    # Copies that beat the table's link have another one.
+    return spent / least if spent >= _MOSTLY_COPIES * took[chosen].sum() and 0 < least <= spent else None
 
 
 def biggest_gap(case: Case) -> str:

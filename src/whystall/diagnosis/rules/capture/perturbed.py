@@ -15,15 +15,36 @@ from whystall.diagnosis import evidence
 from whystall.diagnosis.candidate import Sampled
 from whystall.diagnosis.case import FEWEST_SAMPLED_STEPS, Case
 from whystall.diagnosis.causes import cause_beside
+from whystall.diagnosis.finding import Evidence
 from whystall.diagnosis.gains import percent
+from whystall.diagnosis.rank_case import RankCase
 from whystall.diagnosis.rule import Finder, Rule
 from whystall.diagnosis.units import duration
+from whystall.trace.columns import matching
+from whystall.trace.link import rows_of
+from whystall.vocabulary.runtime_calls import is_call
 
 CAUSE: Final = cause_beside(__name__)
 _MOSTLY_EMPTY: Final = CAUSE.threshold("mostly_empty")
 _UNLIKE: Final = CAUSE.threshold("unlike")
 _BETWEEN_KERNELS: Final = CAUSE.threshold("between_kernels")
 _MOST_UNSEEN: Final = CAUSE.threshold("most_unseen")
+
+
+def _too_little(
+    rank: RankCase, *, attributed_ns: int, evidence: tuple[Evidence, ...], sentence: str, overrules: bool = True
+) -> Sampled:
+    """A sentence on a shortcoming of a rank's recording; nothing of it is a gain."""
+    return Sampled(
+        cause=CAUSE.id,
+        attributed_ns=attributed_ns,
+        evidence=evidence,
+        saved=(0.0, 0.0, 0.0),
+        method="none: the recording says too little",
+        ranks=(rank.rank,),
+        overrules=overrules,
+        if_hidden=sentence,
+    )
 
 
 def empty(case: Case) -> Iterator[Sampled]:
@@ -41,18 +62,14 @@ def empty(case: Case) -> Iterator[Sampled]:
         one_gap = bool(len(gaps)) and int(gaps.max()) * 2 > whole
         if busy >= _MOSTLY_EMPTY * whole or not one_gap:
             continue
-        yield Sampled(
-            cause=CAUSE.id,
+        yield _too_little(
+            rank,
             attributed_ns=whole - busy,
             evidence=(
                 evidence.time("length of the recording", whole),
                 evidence.time("of it with device events", busy),
             ),
-            saved=(0.0, 0.0, 0.0),
-            method="none: the recording says too little",
-            ranks=(rank.rank,),
-            overrules=True,
-            if_hidden=f"the recording is mostly empty: device events fill {busy / 1e6:.3g} of "
+            sentence=f"the recording is mostly empty: device events fill {busy / 1e6:.3g} of "
             f"{whole / 1e6:.4g} ms, and a single gap is most of the rest; record a window in which the device works",
         )
 
@@ -63,15 +80,11 @@ def without_device(case: Case) -> Iterator[Sampled]:
         unseen = unseen_device(rank.trace)
         if unseen is None:
             continue
-        yield Sampled(
-            cause=CAUSE.id,
+        yield _too_little(
+            rank,
             attributed_ns=case.step_ns,
             evidence=(evidence.count("launches and operators without a device event", unseen.calls),),
-            saved=(0.0, 0.0, 0.0),
-            method="none: the recording says too little",
-            ranks=(rank.rank,),
-            overrules=True,
-            if_hidden=unseen.sentence,
+            sentence=unseen.sentence,
         )
 
 
@@ -81,18 +94,14 @@ def without_graphs(case: Case) -> Iterator[Sampled]:
         unseen = graphs_without_kernels(rank.trace)
         if unseen is None:
             continue
-        yield Sampled(
-            cause=CAUSE.id,
+        yield _too_little(
+            rank,
             attributed_ns=sum(device.idle_ns for device in rank.analysis.devices) // max(case.steps, 1),
             evidence=(
                 evidence.count("launches of graphs", unseen.launches),
                 evidence.count("of them without a kernel in the file", unseen.without),
             ),
-            saved=(0.0, 0.0, 0.0),
-            method="none: the recording says too little",
-            ranks=(rank.rank,),
-            overrules=True,
-            if_hidden="what CUDA graphs ran was not recorded: the device was not idle where it looks so; record with a "
+            sentence="what CUDA graphs ran was not recorded: the device was not idle where it looks so; record with a "
             "profiler and driver that trace the kernels of graphs",
         )
 
@@ -104,19 +113,15 @@ def without_kernels(case: Case) -> Iterator[Sampled]:
         window = sum(device.window_ns for device in rank.analysis.devices)
         if unseen is None or unseen.idle_ns <= _MOST_UNSEEN * window:
             continue
-        yield Sampled(
-            cause=CAUSE.id,
+        yield _too_little(
+            rank,
             attributed_ns=unseen.idle_ns // max(case.steps, 1),
             evidence=(
                 evidence.count("launches of kernels", unseen.launches),
                 evidence.count("of them without a kernel in the file", unseen.without),
                 evidence.time("time without device events in which these may have run", unseen.idle_ns),
             ),
-            saved=(0.0, 0.0, 0.0),
-            method="none: the recording says too little",
-            ranks=(rank.rank,),
-            overrules=True,
-            if_hidden=f"{unseen.without:,} of {unseen.launches:,} launches have no kernel: the profiler lost events, "
+            sentence=f"{unseen.without:,} of {unseen.launches:,} launches have no kernel: the profiler lost events, "
             "and the device may have worked where it seems idle; record fewer steps at a time",
         )
 
@@ -124,33 +129,34 @@ def without_kernels(case: Case) -> Iterator[Sampled]:
 def within_graphs(case: Case) -> Iterator[Sampled]:
     """Gaps between the kernels of a graph, which a profiler makes longer."""
     for rank in case.ranks:
-        gaps = [_within_graphs(events) for events in devices_of(rank.trace, rank.workings.classified.class_of).values()]
+        devices = devices_of(rank.trace, rank.workings.classified.class_of).values()
+        gaps = [_within_graphs(rank, events) for events in devices]
         window = sum(device.window_ns for device in rank.analysis.devices)
         lengths = np.concatenate(gaps) if gaps else np.zeros(0, np.int64)
         share = int(lengths.sum()) / max(window, 1)
         if share < _BETWEEN_KERNELS:
             continue
         each = int(np.median(lengths))
-        yield Sampled(
-            cause=CAUSE.id,
+        yield _too_little(
+            rank,
+            overrules=False,
             attributed_ns=int(share * case.step_ns),
             evidence=(
                 evidence.share("of the device's time between the kernels of its graphs", share),
                 evidence.time("such a gap, in the median", each),
             ),
-            saved=(0.0, 0.0, 0.0),
-            method="none: the recording says too little",
-            ranks=(rank.rank,),
-            if_hidden=f"the device idles for {percent(share)} of its time between the kernels of its graphs "
+            sentence=f"the device idles for {percent(share)} of its time between the kernels of its graphs "
             f"({duration(each)} each): a profiler that follows each kernel of a graph makes these gaps longer; measure "
             "a step without it before you change anything",
         )
 
 
-def _within_graphs(events: DeviceEvents) -> NDArray[np.int64]:
-    """The lengths of a device's gaps between two events of one launch."""
+def _within_graphs(rank: RankCase, events: DeviceEvents) -> NDArray[np.int64]:
+    """The lengths of a device's gaps between two events of one launch of a graph."""
+    graphs = matching(rank.trace.runtime_calls["name"], lambda name: is_call(name, "graph"))
+    of_graph = np.append(graphs, False)[rows_of(rank.trace.device_events["launch"])[events.row]]
     gaps = gaps_between(events.start, events.end)
-    lengths: NDArray[np.int64] = (gaps.end - gaps.begin)[events.launches.within_one(gaps)]
+    lengths: NDArray[np.int64] = (gaps.end - gaps.begin)[events.launches.within_one(gaps) & of_graph[gaps.next_event]]
     return lengths
 
 
@@ -163,17 +169,15 @@ def unlike_the_run(case: Case) -> Iterator[Sampled]:
         recorded = int(np.median(np.diff(rank.trace.steps["ts_ns"].to_numpy())))
         if recorded * _UNLIKE >= run.median_ns:
             continue
-        yield Sampled(
-            cause=CAUSE.id,
+        yield _too_little(
+            rank,
+            overrules=False,
             attributed_ns=run.median_ns - recorded,
             evidence=(
                 evidence.time("a recorded step, in the median", recorded),
                 evidence.time("a step of the run, in the median", run.median_ns),
             ),
-            saved=(0.0, 0.0, 0.0),
-            method="none: the recording says too little",
-            ranks=(rank.rank,),
-            if_hidden="the recorded steps are far shorter than those of the run: what the run loses is not in the "
+            sentence="the recorded steps are far shorter than those of the run: what the run loses is not in the "
             "recording",
         )
 

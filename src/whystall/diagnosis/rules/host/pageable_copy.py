@@ -50,7 +50,8 @@ def _from_pinned_memory(case: Case, rank: RankCase, copies: Mask) -> Replayed:
     duration[nodes] = np.minimum(duration[nodes], (size / pinned_bytes_per_s(rank) * 1e9).astype(np.int64))
     duration[calls] = np.minimum(duration[calls], _PINNED_CALL_NS)
     # Compute hides no more time of copies than it takes itself.
-    least_ns = size / link_bytes_per_s(rank) * 1e9
+    link = link_bytes_per_s(rank)
+    least_ns = np.zeros(len(size)) if link is None else size / link * 1e9
     computes_ns = int(graph.duration[case.nodes(rank, device=rank.workings.classified.class_of == COMPUTE)].sum())
     best = duration.copy()
     best[nodes] = np.minimum(best[nodes], least_ns * max(1 - computes_ns / max(least_ns.sum(), 1.0), 0.0))
