@@ -28,7 +28,7 @@ def test_a_repair_beside_workers_that_never_rest_is_worth_nothing_until_they_kee
     other = found["compute.double-precision"]
     assert other.severity == "info"
     assert other.gain is None or other.gain.expected == 1.0
-    assert "once input.too-few-workers is removed, its removal saves a further" in other.title
+    assert "once input.too-few-workers is removed, removing this saves a further" in other.title
 
 
 @pytest.mark.parametrize(

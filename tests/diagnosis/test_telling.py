@@ -168,4 +168,4 @@ def test_a_slow_device_behind_a_slow_host_is_told_with_what_hides_it(real_traces
     report = whystall.analyze(real_traces.path("resnet50-workers4-v100.json.gz"), cache=False)
     [hidden] = [one for one in report.findings if one.id == "compute.low-tensor-core"]
     assert hidden.severity == "info"
-    assert "once the host launches faster (host.launch-bound), its removal saves" in hidden.title
+    assert "once the host launches faster (host.launch-bound), removing this saves" in hidden.title

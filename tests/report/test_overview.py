@@ -175,9 +175,9 @@ def test_the_bar_is_of_the_device_the_verdict_speaks_of(samples: dict[str, Repor
     bar = overview.headline(changed)
     assert bar is not None
     assert bar.device is worst
-    assert changed.verdict.summary.startswith("Of 2 devices that of rank 1 computes least")
+    assert changed.verdict.summary.startswith("Of 2 devices, the one of rank 1 computes least")
     of_one_rank = [msgspec.structs.replace(one, rank=0, device=number) for number, one in enumerate(devices)]
-    assert ledger_verdict(of_one_rank).summary.startswith("Of 2 devices device 1 computes least")
+    assert ledger_verdict(of_one_rank).summary.startswith("Of 2 devices, device 1 computes least")
 
 
 def test_losses_name_everything_and_count_what_they_leave_out(samples: dict[str, Report]) -> None:

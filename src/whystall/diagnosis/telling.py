@@ -257,10 +257,10 @@ class Teller:
             title = self.causes[one.candidate.cause].title
             if (follows := self._follows(one, removed)) >= NEXT_SHARE:
                 first = weighed.firing[0].candidate.cause
-                detail = f"once {first} is removed, its removal saves a further {percent(follows)}"
+                detail = f"once {first} is removed, removing this saves a further {percent(follows)}"
                 out.append(self._without_remedy(one, f"{title}: {detail}"))
             elif self._is_of_the_device(one) and (follows := self._follows(one, ahead)) >= NEXT_SHARE:
-                detail = f"once the host launches faster ({_LAUNCH_BOUND}), its removal saves {percent(follows)}"
+                detail = f"once the host launches faster ({_LAUNCH_BOUND}), removing this saves {percent(follows)}"
                 out.append(self._without_remedy(one, f"{title}: {detail}"))
             elif one.candidate.if_hidden is not None and self._is_large(one):
                 out.append(self._without_remedy(one, one.candidate.if_hidden))

@@ -61,8 +61,8 @@ def ledger_verdict(
     measured = [device for device in devices if device.window_ns > 0]
     if len(measured) > 1:
         one_rank = len({device.rank for device in measured}) == 1
-        which = f"device {worst.device}" if one_rank else f"that of rank {worst.rank}"
-        sentence = f"Of {len(measured)} devices {which} computes least: {sentence[:1].lower()}{sentence[1:]}"
+        which = f"device {worst.device}" if one_rank else f"the one of rank {worst.rank}"
+        sentence = f"Of {len(measured)} devices, {which} computes least: {sentence[:1].lower()}{sentence[1:]}"
     ledger = usual_ledger(worst)
     decided = 1 - ledger.idle_unknown / max(ledger.total_ns, 1)
     return Verdict(
